@@ -1,0 +1,76 @@
+# The one face of the project: every job is a target here.  `make` alone lists them.
+#
+# `demo` and `test` start from a bare machine: scripts/setup installs what is missing, and each
+# later step does only what has changed.
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test sanitize bench gpu lint format clean
+
+JOBS ?= $(shell nproc)
+SANITIZERS := asan ubsan tsan
+
+# Slow tests run only when asked for: make test SLOW=1
+TEST_FILTER := $(if $(filter 1,$(SLOW)),,-LE slow)
+
+# Configure and build one preset.  Configuring again takes under a second and notices libraries that
+# were installed since.
+define build_preset
+cmake --preset $(1)
+cmake --build --preset $(1)
+endef
+
+# Test one preset and leave a JUnit report in its build folder; arguments: name, folder, filter.
+define test_preset
+ctest --preset $(1) -j $(JOBS) $(3) --output-on-failure \
+  --output-junit $(CURDIR)/$(2)/test-report.xml
+endef
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install everything any target needs: packages, .venv
+	scripts/setup all
+
+build: ## Build the optimised library, tests and examples into build/
+	scripts/setup build
+	$(call build_preset,release)
+
+demo: build ## Build, then run the demonstration
+	build/bin/came_demo
+
+test: ## Build, then run every test this machine can run (SLOW=1: the slow ones too)
+	scripts/setup test
+	$(call build_preset,release)
+	$(call test_preset,release,build,$(TEST_FILTER))
+
+sanitize: ## Build and test under the address, undefined-behaviour and thread sanitizers
+	scripts/setup build
+	$(foreach preset,$(SANITIZERS),$(call sanitize_preset,$(preset)))
+
+define sanitize_preset
+$(call build_preset,$(1))
+$(call test_preset,$(1),build/$(1),$(TEST_FILTER))
+
+endef
+
+bench: ## Build, then measure speed; the figures also go to build/bench.json
+	scripts/setup bench
+	$(call build_preset,release)
+	build/bin/came_bench --benchmark_out=build/bench.json --benchmark_out_format=json
+
+# No set-up: a GPU machine may have no network, and brings its own nvcc, CMake, Ninja and Python.
+gpu: export PATH := $(PATH):/usr/local/cuda/bin
+gpu: ## Build with CUDA and run the GPU tests; downloads nothing
+	$(call build_preset,cuda)
+	$(call test_preset,cuda,build/cuda,-L gpu)
+
+lint: ## Check formatting, include arrows, file lengths, documentation; run clang-tidy
+	scripts/setup lint
+	cmake --preset release
+	scripts/lint
+
+format: ## Rewrite the C++ and CUDA sources in the project's format
+	scripts/setup lint
+	scripts/format
+
+clean: ## Remove build/; .venv stays
+	rm -rf build
