@@ -1,0 +1,24 @@
+# make install: headers, both libraries, find_package(came) and came.pc.
+include(CMakePackageConfigHelpers)
+
+# What a C++ linker adds on its own, such as stdc++ and m: a C program that links the archive must name it.
+set(came_runtime ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+list(REMOVE_ITEM came_runtime ${CMAKE_C_IMPLICIT_LINK_LIBRARIES})
+list(REMOVE_DUPLICATES came_runtime)
+target_link_libraries(came_static INTERFACE "$<$<LINK_LANGUAGE:C>:${came_runtime}>")
+
+install(DIRECTORY include/came DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS came came_static EXPORT came)
+set(came_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/came)
+install(EXPORT came NAMESPACE came:: FILE came-targets.cmake DESTINATION ${came_cmake_dir})
+
+configure_package_config_file(cmake/came-config.cmake.in came-config.cmake INSTALL_DESTINATION ${came_cmake_dir})
+write_basic_package_version_file(came-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/came-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/came-config-version.cmake
+        DESTINATION ${came_cmake_dir})
+
+file(RELATIVE_PATH came_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+list(TRANSFORM came_runtime PREPEND -l OUTPUT_VARIABLE came_pc_private)
+list(JOIN came_pc_private " " came_pc_private)
+configure_file(cmake/came.pc.in came.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/came.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

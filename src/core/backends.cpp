@@ -1,0 +1,18 @@
+#include "core/backend.hpp"
+#include "core/message.hpp"
+
+namespace came::core {
+
+const Backend& find_backend(came_backend backend) {
+  switch (backend) {
+    case CAME_BACKEND_AUTO:
+    case CAME_BACKEND_REFERENCE:
+      return reference_backend();
+    case CAME_BACKEND_CUDA:
+      return cuda_backend();
+    default:
+      invalid("backend: ", backend, " given, expected 0 (auto), 1 (reference) or 2 (cuda)");
+  }
+}
+
+}  // namespace came::core

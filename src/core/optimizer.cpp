@@ -1,0 +1,177 @@
+#include "core/optimizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/backend.hpp"
+#include "core/dtype.hpp"
+#include "core/message.hpp"
+#include "core/step.hpp"
+
+namespace came::core {
+namespace {
+
+constexpr size_t kCacheLine = 64 / sizeof(uint64_t);
+
+std::vector<TensorSpec> specs_of(const std::vector<Parameter>& parameters) {
+  std::vector<TensorSpec> specs;
+  std::unordered_set<std::string> names;
+  for (const Parameter& p : parameters) {
+    const std::string label = "parameter " + std::to_string(specs.size()) + " '" + p.name + "'";
+    if (p.name.empty() || !names.insert(p.name).second) {
+      invalid(label, ": name is ", p.name.empty() ? "empty" : "used twice", ", expected one of its own");
+    }
+    if (p.param.ndim < 0 || (p.param.ndim > 0 && p.param.shape == nullptr)) {
+      invalid(label, ": param.shape is null with ndim ", p.param.ndim, ", expected its sizes");
+    }
+    TensorSpec spec;
+    spec.name = p.name;
+    spec.shape.assign(p.param.shape, p.param.shape + p.param.ndim);
+    spec.dtype = static_cast<DType>(p.param.dtype);
+    spec.grad_dtype = static_cast<DType>(p.grad.dtype);
+    spec.group = p.group;
+    spec.id = specs.size();
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const std::vector<came_options>& groups, const std::vector<Parameter>& parameters,
+                     const Backend& backend)
+    : plan_(make_plan(groups, specs_of(parameters), backend)), group_count_(static_cast<int64_t>(groups.size())) {
+  if (backend.device != CAME_DEVICE_CPU) {
+    fail(Status::unsupported, "backend: ", backend.name, " works on ", device_name(backend.device),
+         " memory, expected one for host memory");
+  }
+  for (const came_options& options : groups) lrs_.push_back(options.lr);
+  counters_.assign(groups.size(), 0);
+  counter_view_ = TensorView(counters_.data(), {&group_count_, 1});
+  lr_view_ = TensorView(lrs_.data(), {&group_count_, 1});
+  workspace_.resize(static_cast<size_t>(plan_.memory.workspace_bytes) / sizeof(double));
+  reductions_.resize(static_cast<size_t>(plan_.memory.reduction_bytes) / sizeof(double));
+
+  std::vector<size_t> places;
+  size_t words = 0;
+  for (const Tensor& t : plan_.tensors) {
+    for (const State& state : t.states) {
+      places.push_back(words);
+      const size_t needed = (static_cast<size_t>(state.bytes) + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+      words += (needed + kCacheLine - 1) / kCacheLine * kCacheLine;
+    }
+  }
+  storage_.assign(words, 0);
+
+  for (size_t k = 0; k < plan_.tensors.size(); ++k) {
+    const Tensor& t = plan_.tensors[k];
+    params_.push_back(parameters[k].param);
+    grads_.push_back(parameters[k].grad);
+    params_.back().shape = t.shape.data();  // the caller's array of sizes need not outlive this call
+    for (const State& state : t.states) {
+      const TensorView view(storage_.data() + places[states_.size()], state.shape, state.dtype);
+      states_.push_back(view);
+      exports_.push_back({t.name + "." + state.name, view});
+      export_group_.push_back(-1);
+    }
+    exports_.push_back({t.name + ".step", TensorView(&counters_[static_cast<size_t>(t.group)])});
+    export_group_.push_back(t.group);
+  }
+  validate_step(plan_, make_step());
+  for (size_t k = 0; k < plan_.tensors.size(); ++k) grads_[k].shape = plan_.tensors[k].shape.data();
+}
+
+came_step Optimizer::make_step() const {
+  came_step step = CAME_STEP_INIT;
+  step.tensor_count = static_cast<int64_t>(params_.size());
+  step.params = params_.data();
+  step.grads = grads_.data();
+  step.state_count = static_cast<int64_t>(states_.size());
+  step.states = states_.data();
+  step.step = &counter_view_;
+  step.lr = &lr_view_;
+  step.workspace = const_cast<double*>(workspace_.data());
+  step.workspace_bytes = plan_.memory.workspace_bytes;
+  step.reductions = const_cast<double*>(reductions_.data());
+  step.reduction_bytes = plan_.memory.reduction_bytes;
+  return step;
+}
+
+void Optimizer::step(const double* grad_scale, const double* found_inf) {
+  const TensorView scale(grad_scale);
+  const TensorView inf(found_inf);
+  came_step step = make_step();
+  step.grad_scale = grad_scale != nullptr ? &scale : nullptr;
+  step.found_inf = found_inf != nullptr ? &inf : nullptr;
+  run_step(plan_, step);
+}
+
+void Optimizer::set_grad(int64_t parameter, const came_tensor& grad) {
+  if (parameter < 0 || parameter >= static_cast<int64_t>(grads_.size())) {
+    invalid("parameter: ", parameter, " given, expected 0 to ", static_cast<int64_t>(grads_.size()) - 1);
+  }
+  const Tensor& t = plan_.tensors[static_cast<size_t>(parameter)];
+  check_tensor(grad, t.label, "grad", t.shape.data(), static_cast<int64_t>(t.shape.size()), t.grad_dtype,
+               CAME_DEVICE_CPU);
+  grads_[static_cast<size_t>(parameter)].data = grad.data;
+}
+
+void Optimizer::set_lr(int32_t group, double lr) {
+  if (group < 0 || group >= group_count_) invalid("group: ", group, " given, expected 0 to ", group_count_ - 1);
+  if (!std::isfinite(lr) || lr < 0) invalid("lr: ", lr, " given, expected a finite number >= 0");
+  lrs_[static_cast<size_t>(group)] = lr;
+}
+
+std::vector<size_t> Optimizer::match(const std::vector<NamedTensor>& states) const {
+  std::unordered_map<std::string, size_t> known;
+  for (size_t k = 0; k < exports_.size(); ++k) known.emplace(exports_[k].name, k);
+  std::vector<size_t> places;
+  std::vector<bool> seen(exports_.size(), false);
+  for (const NamedTensor& given : states) {
+    const auto found = known.find(given.name);
+    if (found == known.end()) invalid("state '", given.name, "': unknown to this optimizer");
+    if (seen[found->second]) invalid("state '", given.name, "': given twice");
+    seen[found->second] = true;
+    const came_tensor& own = exports_[found->second].tensor;
+    check_tensor(given.tensor, "state '" + given.name + "'", "tensor", own.shape, own.ndim,
+                 static_cast<DType>(own.dtype), CAME_DEVICE_CPU);
+    places.push_back(found->second);
+  }
+  const auto missing = std::find(seen.begin(), seen.end(), false);
+  if (missing != seen.end()) {
+    invalid("state '", exports_[static_cast<size_t>(missing - seen.begin())].name, "': missing");
+  }
+  return places;
+}
+
+void Optimizer::check_counters(const std::vector<NamedTensor>& states, const std::vector<size_t>& places) const {
+  std::vector<int64_t> counts(counters_.size(), -1);
+  for (size_t k = 0; k < states.size(); ++k) {
+    const int32_t group = export_group_[places[k]];
+    if (group < 0) continue;
+    const int64_t given = *static_cast<const int64_t*>(states[k].tensor.data);
+    int64_t& count = counts[static_cast<size_t>(group)];
+    if (given < 0 || (count >= 0 && count != given)) {
+      invalid("state '", states[k].name, "': ", given, " given, expected ", given < 0 ? 0 : count,
+              given < 0 ? " or more" : " as for the other parameters of its group");
+    }
+    count = given;
+  }
+}
+
+void Optimizer::load_state(const std::vector<NamedTensor>& states) {
+  const std::vector<size_t> places = match(states);
+  check_counters(states, places);
+  for (size_t k = 0; k < states.size(); ++k) {
+    const came_tensor& own = exports_[places[k]].tensor;
+    int64_t bytes = element_size(static_cast<DType>(own.dtype));
+    for (int32_t d = 0; d < own.ndim; ++d) bytes *= own.shape[d];
+    // A state may be loaded from its own export.
+    if (bytes > 0) std::memmove(own.data, states[k].tensor.data, static_cast<size_t>(bytes));
+  }
+}
+
+}  // namespace came::core

@@ -1,0 +1,51 @@
+// An optimizer that owns its state: a plan, zeroed state, buffers, step counters and learning rates.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "came/optimizer.hpp"
+#include "core/plan.hpp"
+
+namespace came::core {
+
+class Optimizer {
+ public:
+  Optimizer(const std::vector<came_options>& groups, const std::vector<Parameter>& parameters, const Backend& backend);
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  void step(const double* grad_scale, const double* found_inf);
+  void set_grad(int64_t parameter, const came_tensor& grad);
+  void set_lr(int32_t group, double lr);
+  /// Copies the whole state in; throws before it changes anything.
+  void load_state(const std::vector<NamedTensor>& states);
+
+  [[nodiscard]] const came_memory& memory() const { return plan_.memory; }
+  [[nodiscard]] const std::vector<NamedTensor>& exports() const { return exports_; }
+
+ private:
+  [[nodiscard]] came_step make_step() const;
+  /// Index in exports_ of every given tensor; throws unless they match one to one.
+  [[nodiscard]] std::vector<size_t> match(const std::vector<NamedTensor>& states) const;
+  /// Throws unless all parameters of a group come with the same step count.
+  void check_counters(const std::vector<NamedTensor>& states, const std::vector<size_t>& places) const;
+
+  Plan plan_;
+  std::vector<came_tensor> params_;
+  std::vector<came_tensor> grads_;
+  std::vector<came_tensor> states_;
+  std::vector<uint64_t> storage_;  ///< Of all states, each on its own cache lines.
+  std::vector<double> workspace_;
+  std::vector<double> reductions_;
+  std::vector<int64_t> counters_;  ///< Steps done, per group.
+  std::vector<double> lrs_;        ///< Per group.
+  int64_t group_count_ = 0;
+  std::vector<NamedTensor> exports_;
+  std::vector<int32_t> export_group_;  ///< Group whose counter an export shows; -1: a state tensor.
+  TensorView counter_view_;
+  TensorView lr_view_;
+};
+
+}  // namespace came::core

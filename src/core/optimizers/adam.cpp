@@ -1,0 +1,38 @@
+// Adam and AdamW: docs/algorithms.md, equations (18) to (21).  8 B/param of state in f32.
+#include "core/optimizers/descriptor.hpp"
+
+namespace came::core {
+namespace {
+
+void set_adam_defaults(came_options& o) {
+  o.lr = 1e-3;
+  o.beta1 = 0.9;
+  o.beta2 = 0.999;
+  o.eps = 1e-8;
+}
+
+void set_adamw_defaults(came_options& o) {
+  set_adam_defaults(o);
+  o.weight_decay = 1e-2;
+}
+
+std::vector<State> states(const came_options& o, const Tensor& t) {
+  return {momentum_state(o, t), full_state("exp_avg_sq", t, statistics_dtype(t))};
+}
+
+// Without `cautious` one phase does it all.
+std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool) {
+  if (any_group(groups, &came_options::cautious)) return {PhaseKind::moments, PhaseKind::apply};
+  return {PhaseKind::apply};
+}
+
+ReductionShape reduction(const came_options& o, const Tensor&, PhaseKind phase) {
+  return {0, 0, phase == PhaseKind::moments ? o.cautious : 0};
+}
+
+}  // namespace
+
+const Descriptor kAdamDescriptor{"adam", false, set_adam_defaults, states, phases, reduction};
+const Descriptor kAdamwDescriptor{"adamw", false, set_adamw_defaults, states, phases, reduction};
+
+}  // namespace came::core

@@ -1,0 +1,53 @@
+// CAME: docs/algorithms.md, equations (5) to (13).  4 B/param of state in f32, plus two statistics per row and column.
+#include "core/optimizers/descriptor.hpp"
+
+namespace came::core {
+namespace {
+
+void set_defaults(came_options& o) {
+  o.lr = 2e-4;
+  o.beta1 = 0.9;
+  o.beta2 = 0.999;
+  o.beta3 = 0.9999;
+  o.eps1 = 1e-30;
+  o.eps2 = 1e-16;
+  o.clip_threshold = 1.0;
+}
+
+std::vector<State> states(const came_options& o, const Tensor& t) {
+  if (t.factored) {
+    return {momentum_state(o, t), row_state("exp_avg_sq_row", t), col_state("exp_avg_sq_col", t),
+            row_state("exp_avg_res_row", t), col_state("exp_avg_res_col", t)};
+  }
+  std::vector<State> list{momentum_state(o, t), full_state("exp_avg_sq", t, statistics_dtype(t))};
+  if (o.confidence_1d != 0) list.push_back(full_state("exp_avg_res", t, statistics_dtype(t)));
+  return list;
+}
+
+std::vector<PhaseKind> phases(const std::vector<came_options>&, bool split) {
+  if (split) return {PhaseKind::statistics, PhaseKind::rms, PhaseKind::momentum, PhaseKind::apply};
+  return {PhaseKind::statistics, PhaseKind::momentum, PhaseKind::apply};
+}
+
+ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase) {
+  const bool split = t.factored && t.owner == Owner::none;
+  switch (phase) {
+    case PhaseKind::statistics:
+      return t.factored ? factor_reduction(t, true) : ReductionShape{0, 0, 1};
+    case PhaseKind::rms:
+      return {0, 0, split ? 1 : 0};
+    case PhaseKind::momentum: {
+      ReductionShape shape = t.factored ? factor_reduction(t, false) : ReductionShape{};
+      shape.scalars += o.cautious;
+      return shape;
+    }
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+const Descriptor kCameDescriptor{"came", true, set_defaults, states, phases, reduction};
+
+}  // namespace came::core

@@ -1,0 +1,96 @@
+#include "core/optimizers/descriptor.hpp"
+
+#include <algorithm>
+
+#include "core/dtype.hpp"
+#include "core/message.hpp"
+
+namespace came::core {
+
+const Descriptor& descriptor(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::came:
+      return kCameDescriptor;
+    case Algorithm::adafactor:
+      return kAdafactorDescriptor;
+    case Algorithm::adam:
+      return kAdamDescriptor;
+    case Algorithm::adamw:
+      return kAdamwDescriptor;
+    case Algorithm::lamb:
+      return kLambDescriptor;
+    case Algorithm::sm3:
+      return kSm3Descriptor;
+  }
+  fail(Status::internal, "no descriptor for algorithm ", static_cast<int>(algorithm));
+}
+
+const char* phase_name(PhaseKind kind) {
+  switch (kind) {
+    case PhaseKind::norm:
+      return "norm";
+    case PhaseKind::moments:
+      return "moments";
+    case PhaseKind::statistics:
+      return "statistics";
+    case PhaseKind::rms:
+      return "rms";
+    case PhaseKind::momentum:
+      return "momentum";
+    case PhaseKind::cover:
+      return "cover";
+    case PhaseKind::agreement:
+      return "agreement";
+    case PhaseKind::apply:
+      return "apply";
+  }
+  return "";
+}
+
+DType statistics_dtype(const Tensor& tensor) { return tensor.dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+State full_state(const char* name, const Tensor& tensor, DType dtype) { return {name, dtype, tensor.local_shape}; }
+
+State row_state(const char* name, const Tensor& tensor) {
+  std::vector<int64_t> shape{tensor.local.rows.count};
+  if (tensor.view.last_two) shape.assign(tensor.local_shape.begin(), tensor.local_shape.end() - 1);
+  return {name, statistics_dtype(tensor), shape};
+}
+
+State col_state(const char* name, const Tensor& tensor) {
+  std::vector<int64_t> shape{tensor.local.cols.count};
+  if (tensor.view.last_two) {
+    shape.assign(tensor.local_shape.begin(), tensor.local_shape.end() - 2);
+    shape.push_back(tensor.local_shape.back());
+  }
+  return {name, statistics_dtype(tensor), shape};
+}
+
+State momentum_state(const came_options& options, const Tensor& tensor) {
+  auto dtype = static_cast<DType>(options.momentum_dtype);
+  if (dtype == DType::automatic) dtype = statistics_dtype(tensor);
+  if (dtype == DType::f64 && tensor.dtype != DType::f64) {
+    invalid(tensor.label, ": momentum_dtype is f64 beside a ", dtype_name(tensor.dtype),
+            " parameter, expected default, f32 or bf16");
+  }
+  return full_state("exp_avg", tensor, dtype);
+}
+
+ReductionShape factor_reduction(const Tensor& tensor, bool weighted) {
+  const int64_t vectors = weighted ? 2 : 1;
+  switch (tensor.owner) {
+    case Owner::rows:
+      return {0, vectors, 1};
+    case Owner::columns:
+      return {vectors, 0, 0};
+    case Owner::none:
+      return {1, 1, 1};
+  }
+  return {};
+}
+
+bool any_group(const std::vector<came_options>& groups, int32_t came_options::*flag) {
+  return std::any_of(groups.begin(), groups.end(), [&](const came_options& o) { return o.*flag != 0; });
+}
+
+}  // namespace came::core

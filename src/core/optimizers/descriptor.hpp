@@ -1,0 +1,50 @@
+// What the core knows of an optimizer: its word, defaults, state, phases and reductions.  One file each, beside this
+// one; what its phases compute lives in the backends under the same file name.
+#pragma once
+
+#include <vector>
+
+#include "core/plan.hpp"
+
+namespace came::core {
+
+inline constexpr came_algorithm kAlgorithms = 6;
+
+struct Descriptor {
+  const char* word;
+  /// Keeps row and column statistics of matrices.
+  bool factored;
+  void (*set_defaults)(came_options& options);
+  /// State tensors of one parameter, without their byte counts.
+  std::vector<State> (*states)(const came_options& options, const Tensor& tensor);
+  /// Phases of a plan over these groups; `split` if some matrix is owned neither by rows nor by columns.
+  std::vector<PhaseKind> (*phases)(const std::vector<came_options>& groups, bool split);
+  /// What a phase leaves to reduce for one parameter.
+  ReductionShape (*reduction)(const came_options& options, const Tensor& tensor, PhaseKind phase);
+};
+
+const Descriptor& descriptor(Algorithm algorithm);
+
+extern const Descriptor kCameDescriptor;
+extern const Descriptor kAdafactorDescriptor;
+extern const Descriptor kAdamDescriptor;
+extern const Descriptor kAdamwDescriptor;
+extern const Descriptor kLambDescriptor;
+extern const Descriptor kSm3Descriptor;
+
+/// Element type of statistics: f64 beside f64 parameters, f32 beside all others.
+DType statistics_dtype(const Tensor& tensor);
+/// A state tensor of the parameter's own shape.
+State full_state(const char* name, const Tensor& tensor, DType dtype);
+/// A statistic per row, and one per column.
+State row_state(const char* name, const Tensor& tensor);
+State col_state(const char* name, const Tensor& tensor);
+/// The momentum, in the storage the options ask for.
+State momentum_state(const came_options& options, const Tensor& tensor);
+
+/// What the statistics of a factored matrix leave to reduce.  `weighted` adds the vector from which the RMS follows.
+ReductionShape factor_reduction(const Tensor& tensor, bool weighted);
+
+bool any_group(const std::vector<came_options>& groups, int32_t came_options::*flag);
+
+}  // namespace came::core

@@ -1,0 +1,31 @@
+// LAMB: docs/algorithms.md, equations (22) to (24).  8 B/param of state in f32.
+#include "core/optimizers/descriptor.hpp"
+
+namespace came::core {
+namespace {
+
+void set_defaults(came_options& o) {
+  o.lr = 1e-3;
+  o.beta1 = 0.9;
+  o.beta2 = 0.999;
+  o.eps = 1e-6;
+  o.weight_decay = 1e-2;
+  o.bias_correction = 1;
+}
+
+std::vector<State> states(const came_options& o, const Tensor& t) {
+  return {momentum_state(o, t), full_state("exp_avg_sq", t, statistics_dtype(t))};
+}
+
+std::vector<PhaseKind> phases(const std::vector<came_options>&, bool) { return {PhaseKind::moments, PhaseKind::apply}; }
+
+// Squared norms of the parameter and of the update.
+ReductionShape reduction(const came_options&, const Tensor&, PhaseKind phase) {
+  return {0, 0, phase == PhaseKind::moments ? 2 : 0};
+}
+
+}  // namespace
+
+const Descriptor kLambDescriptor{"lamb", false, set_defaults, states, phases, reduction};
+
+}  // namespace came::core

@@ -1,0 +1,32 @@
+// The phases of all optimizers, and the shape of the reduction that follows one.
+#pragma once
+
+#include <cstdint>
+
+namespace came::core {
+
+/// What a phase does.  Which ones an optimizer has: src/core/optimizers/.
+enum class PhaseKind {
+  norm,        ///< Squared norm of the gradient, for max_grad_norm.
+  moments,     ///< Adam, LAMB: both moments; LAMB: norms.
+  statistics,  ///< CAME, Adafactor: row and column statistics of the squared gradient.
+  rms,         ///< CAME, Adafactor, where a matrix is split both ways: RMS of the update.
+  momentum,    ///< CAME, Adafactor: momentum; CAME: row and column statistics of the instability.
+  cover,       ///< SM3: maxima over rows and columns.
+  agreement,   ///< SM3, cautious: how many elements agree with the gradient.
+  apply,       ///< Writes the parameters.
+};
+
+const char* phase_name(PhaseKind kind);
+
+/// Per matrix: so many vectors over its rows, over its columns, and scalars.
+struct ReductionShape {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t scalars = 0;
+
+  /// Doubles for a block of n rows and m columns.
+  [[nodiscard]] int64_t size(int64_t n, int64_t m) const { return rows * n + cols * m + scalars; }
+};
+
+}  // namespace came::core

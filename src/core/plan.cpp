@@ -1,0 +1,224 @@
+#include "core/plan.hpp"
+
+#include <algorithm>
+
+#include "core/backend.hpp"
+#include "core/dtype.hpp"
+#include "core/message.hpp"
+#include "core/optimizers/descriptor.hpp"
+#include "core/options.hpp"
+
+namespace came::core {
+namespace {
+
+// An unsharded matrix of few, very wide rows is owned by columns: whole rows would leave most workers idle.
+constexpr int64_t kFewRows = 16;
+constexpr int64_t kWideRow = int64_t{1} << 16;
+
+void check_groups(const std::vector<came_options>& groups) {
+  if (groups.empty()) invalid("groups: none given, expected at least one");
+  for (size_t k = 0; k < groups.size(); ++k) {
+    const std::string what = "group " + std::to_string(k);
+    validate_options(groups[k], what);
+    if (groups[k].algorithm != groups[0].algorithm) {
+      invalid(what, ": algorithm is ", descriptor(static_cast<Algorithm>(groups[k].algorithm)).word, ", expected ",
+              descriptor(static_cast<Algorithm>(groups[0].algorithm)).word, " as in group 0: one plan, one optimizer");
+    }
+  }
+}
+
+DType checked_float(DType dtype, const std::string& label, const char* which) {
+  if (!is_float(dtype)) {
+    invalid(label, ": ", which, " is ", dtype_name(dtype), " (", static_cast<came_dtype>(dtype),
+            "), expected f64, f32, bf16 or f16");
+  }
+  return dtype;
+}
+
+void check_shard(const TensorSpec& spec, const std::string& label) {
+  const Shard& shard = *spec.shard;
+  const size_t n = spec.shape.size();
+  if (shard.offset.size() != n || shard.extent.size() != n) {
+    invalid(label, ": shard has ", shard.offset.size(), " offsets and ", shard.extent.size(), " extents, expected ", n,
+            " of each");
+  }
+  if (n < 64 && (shard.split_dims >> n) != 0) {
+    invalid(label, ": split_dims is ", shard.split_dims, ", expected bits below ", n, " only");
+  }
+  for (size_t d = 0; d < n; ++d) {
+    const int64_t begin = shard.offset[d];
+    const int64_t count = shard.extent[d];
+    if (begin < 0 || count < 0 || count > spec.shape[d] || begin > spec.shape[d] - count) {
+      invalid(label, ": shard of dimension ", d, " is [", begin, ", ", begin, " + ", count,
+              "), expected a part of [0, ", spec.shape[d], ")");
+    }
+    if ((shard.split_dims >> d & 1U) == 0 && count != spec.shape[d]) {
+      invalid(label, ": shard holds ", count, " of ", spec.shape[d], " in dimension ", d,
+              ", expected all of them or bit ", d, " of split_dims set");
+    }
+  }
+}
+
+/// Places the tensor's shard in its view.  Elementwise optimizers take any view in which it is a range.
+void place(Tensor& t, const TensorSpec& spec, View wanted, bool factored) {
+  if (!t.sharded) {
+    t.view = choose_view(t.shape, wanted, factored);
+    t.local = {{0, t.view.batch}, {0, t.view.rows}, {0, t.view.cols}};
+    t.local_shape = t.shape;
+    return;
+  }
+  check_shard(spec, t.label);
+  t.local_shape = spec.shard->extent;
+  t.view = choose_view(t.shape, wanted, factored);
+  auto local = locate(t.shape, t.view, spec.shard->split_dims, spec.shard->offset, spec.shard->extent);
+  if (!local && !factored) {
+    t.view = choose_view(t.shape, View::last_two, true);
+    local = locate(t.shape, t.view, spec.shard->split_dims, spec.shard->offset, spec.shard->extent);
+  }
+  if (!local) {
+    invalid(t.label, ": shard offset ", shape_text(spec.shard->offset.data(), static_cast<int64_t>(t.shape.size())),
+            " extent ", shape_text(spec.shard->extent.data(), static_cast<int64_t>(t.shape.size())), " of shape ",
+            shape_text(t.shape.data(), static_cast<int64_t>(t.shape.size())),
+            " is no range of rows and columns of its view (", t.view.last_two ? "last_two" : "fold",
+            "), expected a split of dimension 0 or another view");
+  }
+  t.local = *local;
+}
+
+Owner choose_owner(const Tensor& t) {
+  if (!t.factored) return Owner::none;
+  const Local& l = t.local;
+  // Matrices on other ranks are out of sight when the RMS of the whole tensor is taken: one reduction more.
+  if (l.splits_batch || (l.splits_rows && l.splits_cols)) return Owner::none;
+  if (l.splits_cols) return Owner::columns;
+  if (l.splits_rows) return Owner::rows;
+  return t.view.rows < kFewRows && t.view.cols >= kWideRow ? Owner::columns : Owner::rows;
+}
+
+Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_options>& groups,
+                   const Descriptor& optimizer) {
+  Tensor t;
+  t.label = "tensor " + std::to_string(index) + " '" + spec.name + "'";
+  t.name = spec.name;
+  if (spec.shape.size() > 64) invalid(t.label, ": ", spec.shape.size(), " dimensions, expected at most 64");
+  checked_elements(spec.shape, t.label);
+  t.shape = spec.shape;
+  t.dtype = checked_float(spec.dtype, t.label, "dtype");
+  t.grad_dtype = spec.grad_dtype == DType::automatic ? t.dtype : checked_float(spec.grad_dtype, t.label, "grad_dtype");
+  if (spec.group < 0 || static_cast<size_t>(spec.group) >= groups.size()) {
+    invalid(t.label, ": group is ", spec.group, ", expected 0 to ", groups.size() - 1);
+  }
+  t.group = spec.group;
+  t.id = spec.id;
+  t.sharded = spec.shard.has_value();
+  const came_options& options = groups[static_cast<size_t>(t.group)];
+  t.factored = optimizer.factored && t.shape.size() >= 2;
+  place(t, spec, static_cast<View>(options.view), t.factored);
+  t.owner = choose_owner(t);
+  t.local_elements = t.local.batch.count * t.local.rows.count * t.local.cols.count;
+  t.states = optimizer.states(options, t);
+  for (State& state : t.states) {
+    state.bytes = element_size(state.dtype);
+    for (const int64_t size : state.shape) state.bytes *= size;
+  }
+  return t;
+}
+
+void add_phases(Plan& plan, const Descriptor& optimizer) {
+  const bool split = std::any_of(plan.tensors.begin(), plan.tensors.end(),
+                                 [](const Tensor& t) { return t.factored && t.owner == Owner::none; });
+  std::vector<PhaseKind> kinds = optimizer.phases(plan.groups, split);
+  const bool clips =
+      std::any_of(plan.groups.begin(), plan.groups.end(), [](const came_options& o) { return o.max_grad_norm > 0; });
+  if (clips) kinds.insert(kinds.begin(), PhaseKind::norm);
+
+  int64_t offset = 0;
+  for (const PhaseKind kind : kinds) {
+    Phase phase{kind, kind == PhaseKind::cover ? CAME_REDUCE_MAX : CAME_REDUCE_SUM, offset};
+    for (const bool sharded : {true, false}) {
+      for (Tensor& t : plan.tensors) {
+        if (t.sharded != sharded) continue;
+        const ReductionShape shape =
+            kind == PhaseKind::norm ? ReductionShape{0, 0, 1} : optimizer.reduction(plan.options(t), t, kind);
+        t.slots.push_back({shape, offset});
+        offset += t.view.batch * shape.size(t.view.rows, t.view.cols);
+      }
+      (sharded ? phase.shared_count : phase.count) = offset - phase.offset;
+    }
+    plan.phases.push_back(phase);
+  }
+  plan.memory.reduction_bytes = offset * static_cast<int64_t>(sizeof(double));
+}
+
+void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspace) {
+  const Tensor& t = plan.tensors[static_cast<size_t>(index)];
+  if (t.local_elements == 0) return;
+  const int64_t all_rows = t.local.rows.count;
+  const int64_t all_cols = t.local.cols.count;
+  const bool whole_rows = t.factored && t.owner == Owner::rows;
+  const bool whole_cols = t.factored && t.owner == Owner::columns;
+  const int64_t most_cols = std::max<int64_t>(1, whole_cols ? tiling.elements / all_rows : tiling.cols);
+  const int64_t cols = whole_rows ? all_cols : std::min(all_cols, most_cols);
+  const int64_t rows = whole_cols ? all_rows : std::clamp<int64_t>(tiling.elements / cols, 1, all_rows);
+
+  for (int64_t b = 0; b < t.local.batch.count; ++b) {
+    for (int64_t i = 0; i < all_rows; i += rows) {
+      for (int64_t j = 0; j < all_cols; j += cols) {
+        const Tile tile{index, b, {i, std::min(rows, all_rows - i)}, {j, std::min(cols, all_cols - j)}, workspace};
+        int64_t block = 0;
+        for (const Slot& slot : t.slots) {
+          block = std::max(block, slot.shape.size(tile.rows.count, tile.cols.count));
+        }
+        workspace += block;
+        plan.tiles.push_back(tile);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int Plan::find(PhaseKind kind) const {
+  for (size_t k = 0; k < phases.size(); ++k) {
+    if (phases[k].kind == kind) return static_cast<int>(k);
+  }
+  return -1;
+}
+
+Plan make_plan(const std::vector<came_options>& groups, const std::vector<TensorSpec>& specs, const Backend& backend,
+               const Tiling* tiling) {
+  check_groups(groups);
+  Plan plan;
+  plan.backend = &backend;
+  plan.groups = groups;
+  plan.algorithm = static_cast<Algorithm>(groups[0].algorithm);
+  plan.memory.struct_size = sizeof(came_memory);
+  const Descriptor& optimizer = descriptor(plan.algorithm);
+
+  int64_t matrices = 0;
+  for (size_t k = 0; k < specs.size(); ++k) {
+    Tensor t = make_tensor(specs[k], k, groups, optimizer);
+    t.first_state = plan.state_count;
+    t.first_matrix = matrices;
+    plan.state_count += static_cast<int64_t>(t.states.size());
+    matrices += t.local.batch.count;
+    plan.sharded = plan.sharded || t.sharded;
+    plan.memory.parameter_bytes += t.local_elements * element_size(t.dtype);
+    plan.memory.gradient_bytes += t.local_elements * element_size(t.grad_dtype);
+    for (const State& state : t.states) plan.memory.state_bytes += state.bytes;
+    plan.tensors.push_back(std::move(t));
+  }
+  add_phases(plan, optimizer);
+
+  int64_t workspace = 0;
+  for (size_t k = 0; k < plan.tensors.size(); ++k) {
+    add_tiles(plan, static_cast<int64_t>(k), tiling != nullptr ? *tiling : backend.tiling, workspace);
+  }
+  plan.derived_offset = workspace;
+  workspace += matrices * kDerived;
+  plan.memory.workspace_bytes = workspace * static_cast<int64_t>(sizeof(double));
+  plan.memory.peak_bytes = plan.memory.state_bytes + plan.memory.workspace_bytes + plan.memory.reduction_bytes;
+  return plan;
+}
+
+}  // namespace came::core

@@ -1,0 +1,44 @@
+// The local reduction: tiles' blocks of partial results into the slots of their tensors.
+#include <algorithm>
+#include <cmath>
+
+#include "core/plan.hpp"
+
+namespace came::core {
+namespace {
+
+/// Folds `count` partial results into `into`.  A NaN is never lost.
+void fold(came_reduce_op op, const double* from, double* into, int64_t count) {
+  for (int64_t k = 0; k < count; ++k) {
+    if (op == CAME_REDUCE_SUM) {
+      into[k] += from[k];
+    } else if (from[k] > into[k] || std::isnan(from[k])) {
+      into[k] = from[k];
+    }
+  }
+}
+
+}  // namespace
+
+void combine_partials(const Plan& plan, int phase, const double* workspace, double* reductions) {
+  const Phase& p = plan.phases[static_cast<size_t>(phase)];
+  std::fill_n(reductions + p.offset, p.count, 0.0);
+  for (const Tile& tile : plan.tiles) {
+    const Tensor& t = plan.tensors[static_cast<size_t>(tile.tensor)];
+    const Slot& slot = t.slots[static_cast<size_t>(phase)];
+    const MatrixView& view = t.view;
+    const double* from = workspace + tile.partial;
+    // The slot counts matrices, rows and columns of the whole tensor, the tile those of this rank.
+    double* into =
+        reductions + slot.offset + (t.local.batch.begin + tile.batch) * slot.shape.size(view.rows, view.cols);
+    for (int64_t v = 0; v < slot.shape.rows; ++v, from += tile.rows.count, into += view.rows) {
+      fold(p.op, from, into + t.local.rows.begin + tile.rows.begin, tile.rows.count);
+    }
+    for (int64_t v = 0; v < slot.shape.cols; ++v, from += tile.cols.count, into += view.cols) {
+      fold(p.op, from, into + t.local.cols.begin + tile.cols.begin, tile.cols.count);
+    }
+    fold(p.op, from, into, slot.shape.scalars);
+  }
+}
+
+}  // namespace came::core

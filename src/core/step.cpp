@@ -1,0 +1,182 @@
+#include "core/step.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "core/backend.hpp"
+#include "core/dtype.hpp"
+#include "core/message.hpp"
+
+namespace came::core {
+namespace {
+
+void check_struct(uint32_t given, size_t expected, const std::string& label, const char* role) {
+  if (given != expected) {
+    fail(Status::abi_mismatch, label, ": ", role, ".struct_size is ", given, ", expected ", expected,
+         given > expected ? ": the caller was built for a newer ABI of libcame" : "");
+  }
+}
+
+void check_address(const void* data, int64_t alignment, const std::string& label, const char* role) {
+  if (data == nullptr) invalid(label, ": ", role, ".data is null, expected the address of its elements");
+  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) != 0) {
+    invalid(label, ": ", role, ".data is ", data, ", expected a multiple of ", alignment, " bytes");
+  }
+}
+
+/// A scalar argument: one element per `count`, of one of these types, on the host or the plan's device.
+void check_scalar(const Plan& plan, const came_tensor* given, const char* role, int64_t count,
+                  std::initializer_list<DType> types) {
+  if (given == nullptr) return;
+  const std::string label = "step";
+  check_struct(given->struct_size, sizeof(came_tensor), label, role);
+  if (std::find(types.begin(), types.end(), static_cast<DType>(given->dtype)) == types.end()) {
+    std::string expected;
+    for (const DType type : types) expected += (expected.empty() ? "" : " or ") + std::string(dtype_name(type));
+    invalid(label, ": ", role, " is ", dtype_name(static_cast<DType>(given->dtype)), ", expected ", expected);
+  }
+  if (given->ndim < 0 || (given->ndim > 0 && given->shape == nullptr)) {
+    invalid(label, ": ", role, ".shape is null with ndim ", given->ndim, ", expected ", count, " elements");
+  }
+  const bool fits = given->ndim == 0 ? count == 1 : given->ndim == 1 && given->shape[0] == count;
+  if (!fits) {
+    invalid(label, ": ", role, " has shape ", shape_text(given->shape, given->ndim), ", expected ", count,
+            count == 1 ? " element" : " elements, one per group");
+  }
+  if (given->device != CAME_DEVICE_CPU && given->device != plan.backend->device) {
+    invalid(label, ": ", role, " is on ", device_name(given->device), ", expected cpu or ",
+            device_name(plan.backend->device));
+  }
+  check_address(given->data, element_size(static_cast<DType>(given->dtype)), label, role);
+}
+
+/// Values of scalars in host memory; those on a device are data.
+void check_scalar_values(const Plan& plan, const came_step& step) {
+  const auto on_host = [](const came_tensor* s) { return s != nullptr && s->device == CAME_DEVICE_CPU; };
+  const auto groups = static_cast<int64_t>(plan.groups.size());
+  for (int64_t k = 0; k < groups; ++k) {
+    if (on_host(step.lr)) {
+      const double lr = scalar_or(step.lr, k, 0);
+      if (!std::isfinite(lr) || lr < 0) invalid("step: lr of group ", k, " is ", lr, ", expected a finite number >= 0");
+    }
+    if (on_host(step.step)) {
+      const double count = scalar_or(step.step, k, 0);
+      if (!(count >= 0)) invalid("step: step of group ", k, " is ", count, ", expected at least 0");
+    }
+  }
+  const bool skipped = on_host(step.found_inf) && found_inf(step);
+  if (on_host(step.grad_scale) && !skipped) {
+    const double scale = scalar_or(step.grad_scale, 0, 1);
+    if (!std::isfinite(scale) || scale <= 0) {
+      invalid("step: grad_scale is ", scale, ", expected a finite number > 0");
+    }
+  }
+}
+
+void check_buffer(const void* given, int64_t given_bytes, int64_t bytes, const char* role) {
+  if (bytes == 0) return;
+  if (given == nullptr) {
+    invalid("step: ", role, " is null, expected a buffer of ", bytes, " bytes (came_plan_memory)");
+  }
+  if (given_bytes < bytes) invalid("step: ", role, " has ", given_bytes, " bytes, expected at least ", bytes);
+  if (reinterpret_cast<uintptr_t>(given) % alignof(double) != 0) {
+    invalid("step: ", role, " is ", given, ", expected a multiple of ", alignof(double), " bytes");
+  }
+}
+
+void check_lists(const Plan& plan, const came_step& step) {
+  const auto tensors = static_cast<int64_t>(plan.tensors.size());
+  if (step.tensor_count != tensors) {
+    invalid("step: tensor_count is ", step.tensor_count, ", expected ", tensors,
+            ": the plan was made for another tensor list");
+  }
+  if (step.state_count != plan.state_count) {
+    invalid("step: state_count is ", step.state_count, ", expected ", plan.state_count,
+            ": the plan was made for another tensor list");
+  }
+  if (tensors > 0 && step.params == nullptr) invalid("step: params is null, expected ", tensors, " tensors");
+  if (tensors > 0 && step.grads == nullptr) invalid("step: grads is null, expected ", tensors, " tensors");
+  if (plan.state_count > 0 && step.states == nullptr) {
+    invalid("step: states is null, expected ", plan.state_count, " tensors");
+  }
+}
+
+void check_tensors(const Plan& plan, const came_step& step) {
+  const came_device device = plan.backend->device;
+  for (size_t k = 0; k < plan.tensors.size(); ++k) {
+    const Tensor& t = plan.tensors[k];
+    const auto ndim = static_cast<int64_t>(t.local_shape.size());
+    check_tensor(step.params[k], t.label, "param", t.local_shape.data(), ndim, t.dtype, device);
+    check_tensor(step.grads[k], t.label, "grad", t.local_shape.data(), ndim, t.grad_dtype, device);
+    for (size_t s = 0; s < t.states.size(); ++s) {
+      const State& state = t.states[s];
+      check_tensor(step.states[static_cast<size_t>(t.first_state) + s], t.label, state.name, state.shape.data(),
+                   static_cast<int64_t>(state.shape.size()), state.dtype, device);
+    }
+  }
+}
+
+}  // namespace
+
+void check_tensor(const came_tensor& given, const std::string& label, const char* role, const int64_t* shape,
+                  int64_t ndim, DType dtype, came_device device) {
+  check_struct(given.struct_size, sizeof(came_tensor), label, role);
+  if (given.ndim < 0 || (given.ndim > 0 && given.shape == nullptr)) {
+    invalid(label, ": ", role, ".shape is null with ndim ", given.ndim, ", expected ", shape_text(shape, ndim));
+  }
+  if (given.ndim != ndim || !std::equal(shape, shape + ndim, given.shape)) {
+    invalid(label, ": ", role, " has shape ", shape_text(given.shape, given.ndim), ", expected ",
+            shape_text(shape, ndim));
+  }
+  if (given.dtype != static_cast<came_dtype>(dtype)) {
+    invalid(label, ": ", role, " is ", dtype_name(static_cast<DType>(given.dtype)), ", expected ", dtype_name(dtype));
+  }
+  if (given.device != device) {
+    invalid(label, ": ", role, " is on ", device_name(given.device), ", expected ", device_name(device));
+  }
+  const bool empty = std::find(shape, shape + ndim, 0) != shape + ndim;
+  if (!empty) check_address(given.data, element_size(dtype), label, role);
+}
+
+double scalar_or(const came_tensor* scalar, int64_t index, double fallback) {
+  return scalar == nullptr ? fallback : Cells(scalar->data, static_cast<DType>(scalar->dtype)).get(index);
+}
+
+bool found_inf(const came_step& step) { return scalar_or(step.found_inf, 0, 0) != 0; }
+
+void validate_step(const Plan& plan, const came_step& step) {
+  check_lists(plan, step);
+  check_tensors(plan, step);
+  const auto groups = static_cast<int64_t>(plan.groups.size());
+  if (step.step == nullptr) invalid("step: step is null, expected the counters of ", groups, " groups");
+  check_scalar(plan, step.step, "step", groups, {DType::i64, DType::f32, DType::f64});
+  check_scalar(plan, step.lr, "lr", groups, {DType::f32, DType::f64});
+  check_scalar(plan, step.grad_scale, "grad_scale", 1, {DType::f32, DType::f64});
+  check_scalar(plan, step.found_inf, "found_inf", 1, {DType::f32, DType::f64});
+  check_scalar_values(plan, step);
+  check_buffer(step.workspace, step.workspace_bytes, plan.memory.workspace_bytes, "workspace");
+  check_buffer(step.reductions, step.reduction_bytes, plan.memory.reduction_bytes, "reductions");
+}
+
+void run_phase(const Plan& plan, int phase, const came_step& step) {
+  if (phase < 0 || static_cast<size_t>(phase) >= plan.phases.size()) {
+    invalid("phase: ", phase, " given, expected 0 to ", plan.phases.size() - 1);
+  }
+  validate_step(plan, step);
+  plan.backend->run_phase(plan, phase, step);
+}
+
+void run_step(const Plan& plan, const came_step& step) {
+  if (plan.sharded) {
+    const auto sharded =
+        std::find_if(plan.tensors.begin(), plan.tensors.end(), [](const Tensor& t) { return t.sharded; });
+    invalid(sharded->label,
+            ": is sharded, so its reductions need the other ranks; expected a call of "
+            "came_plan_run_phase for each phase, with an all-reduce of came_plan_reduction between them");
+  }
+  validate_step(plan, step);
+  for (size_t k = 0; k < plan.phases.size(); ++k) plan.backend->run_phase(plan, static_cast<int>(k), step);
+}
+
+}  // namespace came::core

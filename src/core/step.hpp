@@ -1,0 +1,25 @@
+// A step over caller-owned memory: validation of everything before anything is written, then the phases.
+#pragma once
+
+#include "core/plan.hpp"
+
+namespace came::core {
+
+/// Throws, naming the tensor and the argument, unless `step` fits the plan.
+void validate_step(const Plan& plan, const came_step& step);
+
+/// Validates and runs one phase.
+void run_phase(const Plan& plan, int phase, const came_step& step);
+
+/// Validates and runs all phases; refused for a sharded plan.
+void run_step(const Plan& plan, const came_step& step);
+
+/// A tensor of a step, checked: struct, null, alignment, shape, dtype, device.
+void check_tensor(const came_tensor& given, const std::string& label, const char* role, const int64_t* shape,
+                  int64_t ndim, DType dtype, came_device device);
+
+/// Scalars in host memory.
+double scalar_or(const came_tensor* scalar, int64_t index, double fallback);
+bool found_inf(const came_step& step);
+
+}  // namespace came::core
