@@ -1,0 +1,78 @@
+// Adafactor: Algorithm 1 of the CAME paper and the options of the original.  docs/algorithms.md, (14) to (17).
+#include <algorithm>
+
+#include "reference/update.hpp"
+
+namespace came::reference {
+namespace {
+
+/// (14)
+double beta2(const Subject& s) { return s.o.beta2_decay < 0 ? 1 - std::pow(s.count, s.o.beta2_decay) : s.o.beta2; }
+
+/// (15): the learning rate, relative to the step and to the size of the parameter if so asked.
+double rate(const Subject& s) {
+  double rate = s.lr;
+  if (s.o.relative_step != 0) {
+    rate = std::min(s.o.warmup_init != 0 ? 1e-6 * s.count : 1e-2, 1 / std::sqrt(s.count));
+  }
+  if (s.o.scale_parameter != 0) {
+    const double rms = std::sqrt(s.total(PhaseKind::statistics, -1) / s.elements());
+    rate *= std::max(s.o.eps2, rms);
+  }
+  return rate;
+}
+
+void run_statistics(const Subject& s, const Tile& tile, const Block& out) {
+  Update(s, beta2(s)).run_statistics(tile, out);
+  if (s.o.scale_parameter == 0) return;
+  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+    const double p = s.param(b, i, j);
+    out.last_scalar() += p * p;
+  });
+}
+
+/// (16); without momentum the direction is the update itself.
+void run_momentum(const Subject& s, const Tile& tile, const Block* out) {
+  const Cells momentum = s.state("exp_avg");
+  if (!momentum) return;
+  const Update update(s, beta2(s));
+  const double factor = s.o.lr_in_momentum != 0 ? rate(s) : 1.0;
+  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+    const double m = ema(momentum.get(s.at(b, i, j)), s.o.beta1, factor * update(b, i, j));
+    const double stored = s.store_momentum(momentum, b, i, j, m);
+    if (out != nullptr && s.o.cautious != 0) out->last_scalar() += agrees(stored, s.grad(b, i, j));
+  });
+}
+
+/// (17)
+void run_apply(const Subject& s, const Tile& tile) {
+  if (s.plan.find(PhaseKind::momentum) < 0) run_momentum(s, tile, nullptr);
+  const Update update(s, beta2(s));
+  const Cells momentum = s.state("exp_avg");
+  const double alpha = rate(s);
+  const double factor = momentum && s.o.lr_in_momentum != 0 ? 1.0 : alpha;
+  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+    double direction = momentum ? momentum.get(s.at(b, i, j)) : update(b, i, j);
+    if (s.o.cautious != 0) direction *= agrees(direction, s.grad(b, i, j)) * s.derived(b).direction;
+    s.move_param(b, i, j, alpha * s.o.weight_decay, factor * direction);
+  });
+}
+
+void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
+  if (phase == PhaseKind::statistics) run_statistics(s, tile, out);
+  if (phase == PhaseKind::rms) Update(s, beta2(s)).run_rms(tile, out);
+  if (phase == PhaseKind::momentum) run_momentum(s, tile, &out);
+  if (phase == PhaseKind::apply) run_apply(s, tile);
+}
+
+void finish(const Subject& s, PhaseKind done) {
+  if (done == PhaseKind::statistics) Update(s, beta2(s)).finish_statistics();
+  if (done == PhaseKind::rms) Update(s, beta2(s)).finish_rms();
+  if (done == PhaseKind::momentum) finish_agreement(s, PhaseKind::momentum);
+}
+
+}  // namespace
+
+const Kernel kAdafactor{finish, run};
+
+}  // namespace came::reference

@@ -1,0 +1,106 @@
+// The reference backend: f64 arithmetic, one thread, any dtype.  What every other backend is held to.
+#include "core/backend.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/message.hpp"
+#include "core/step.hpp"
+#include "reference/kernel.hpp"
+
+namespace came::reference {
+namespace {
+
+const Kernel& kernel_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::came:
+      return kCame;
+    case Algorithm::adafactor:
+      return kAdafactor;
+    case Algorithm::adam:
+    case Algorithm::adamw:
+      return kAdam;
+    case Algorithm::lamb:
+      return kLamb;
+    case Algorithm::sm3:
+      return kSm3;
+  }
+  core::fail(Status::internal, "no kernel for algorithm ", static_cast<int>(algorithm));
+}
+
+/// Norm of the unscaled gradient of the whole plan, once the norm phase is reduced; 0 where no group clips.
+double gradient_norm(const core::Plan& plan, int phase, const came_step& step) {
+  const int norm = plan.find(PhaseKind::norm);
+  if (norm < 0 || phase <= norm) return 0;
+  const core::Phase& p = plan.phases[static_cast<size_t>(norm)];
+  const double* squares = static_cast<const double*>(step.reductions) + p.offset;
+  double sum = 0;
+  for (int64_t k = 0; k < p.count; ++k) sum += squares[k];
+  return std::sqrt(sum);
+}
+
+/// What a gradient is multiplied with: docs/algorithms.md, equation (2).
+double gradient_factor(const came_options& o, const came_step& step, double norm) {
+  const double unscale = 1 / core::scalar_or(step.grad_scale, 0, 1);
+  if (o.max_grad_norm == 0 || norm == 0) return unscale;
+  if (!std::isfinite(norm)) return 0;
+  return unscale * std::min(1.0, o.max_grad_norm / (norm + 1e-6));
+}
+
+void raise_counters(const core::Plan& plan, const came_step& step) {
+  const Cells counters(step.step->data, static_cast<DType>(step.step->dtype));
+  for (int64_t k = 0; k < static_cast<int64_t>(plan.groups.size()); ++k) counters.set(k, counters.get(k) + 1);
+}
+
+void run_norm(const Subject& s, const Tile& tile, const Block& out) {
+  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+    const double g = s.grad(b, i, j);
+    out.scalar(0) += g * g;
+  });
+}
+
+void run_phase(const core::Plan& plan, int phase, const came_step& step) {
+  if (core::found_inf(step)) return;
+  const Kernel& kernel = kernel_of(plan.algorithm);
+  const PhaseKind kind = plan.phases[static_cast<size_t>(phase)].kind;
+  const double norm = gradient_norm(plan, phase, step);
+  const auto subject = [&](int64_t index) {
+    const came_options& options = plan.options(plan.tensors[static_cast<size_t>(index)]);
+    return Subject(plan, step, index, gradient_factor(options, step, norm));
+  };
+
+  if (phase > 0) {
+    const PhaseKind done = plan.phases[static_cast<size_t>(phase) - 1].kind;
+    for (size_t k = 0; k < plan.tensors.size(); ++k) {
+      if (plan.tensors[k].view.elements() > 0) kernel.finish(subject(static_cast<int64_t>(k)), done);
+    }
+  }
+  auto* workspace = static_cast<double*>(step.workspace);
+  for (const Tile& tile : plan.tiles) {
+    const Subject s = subject(tile.tensor);
+    const core::ReductionShape& shape = s.t.slots[static_cast<size_t>(phase)].shape;
+    std::fill_n(workspace + tile.partial, shape.size(tile.rows.count, tile.cols.count), 0.0);
+    const Block out(workspace + tile.partial, shape, tile);
+    if (kind == PhaseKind::norm) {
+      run_norm(s, tile, out);
+    } else {
+      kernel.run(s, kind, tile, out);
+    }
+  }
+  core::combine_partials(plan, phase, workspace, static_cast<double*>(step.reductions));
+  if (static_cast<size_t>(phase) + 1 == plan.phases.size()) raise_counters(plan, step);
+}
+
+}  // namespace
+}  // namespace came::reference
+
+namespace came::core {
+
+const Backend& reference_backend() {
+  constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();
+  static constexpr Backend backend{"reference", CAME_DEVICE_CPU, {kWhole, kWhole}, reference::run_phase};
+  return backend;
+}
+
+}  // namespace came::core

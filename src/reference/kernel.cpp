@@ -1,0 +1,95 @@
+#include "reference/kernel.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/step.hpp"
+
+namespace came::reference {
+
+Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_factor)
+    : plan(p),
+      t(p.tensors[static_cast<size_t>(index)]),
+      o(p.options(t)),
+      lr(core::scalar_or(step.lr, t.group, o.lr)),
+      count(core::scalar_or(step.step, t.group, 0) + 1),
+      step_(step),
+      param_(step.params[index].data, t.dtype),
+      grad_(step.grads[index].data, t.grad_dtype),
+      grad_factor_(o.maximize != 0 ? -grad_factor : grad_factor) {}
+
+uint32_t Subject::random(algorithms::Stream stream, int64_t b, int64_t i, int64_t j) const {
+  // Numbers of the whole tensor, so that a sharded step rounds as an unsharded one.
+  const int64_t element =
+      ((t.local.batch.begin + b) * t.view.rows + t.local.rows.begin + i) * t.view.cols + t.local.cols.begin + j;
+  const uint64_t key = algorithms::rounding_key(o.seed, static_cast<uint64_t>(count), t.id, stream);
+  return algorithms::random_bits(key, static_cast<uint64_t>(element));
+}
+
+void Subject::move_param(int64_t b, int64_t i, int64_t j, double decay, double move) const {
+  const double old = param(b, i, j);
+  const double value = old - decay * old - move;
+  if (o.stochastic_rounding != 0) {
+    param_.set_stochastic(at(b, i, j), value, random(algorithms::Stream::parameter, b, i, j));
+  } else {
+    param_.set(at(b, i, j), value);
+  }
+}
+
+Cells Subject::state(const char* name) const {
+  for (size_t k = 0; k < t.states.size(); ++k) {
+    if (std::strcmp(t.states[k].name, name) == 0) {
+      return {step_.states[static_cast<size_t>(t.first_state) + k].data, t.states[k].dtype};
+    }
+  }
+  return {};
+}
+
+double Subject::store_momentum(Cells momentum, int64_t b, int64_t i, int64_t j, double value) const {
+  if (o.stochastic_rounding != 0) {
+    momentum.set_stochastic(at(b, i, j), value, random(algorithms::Stream::momentum, b, i, j));
+  } else {
+    momentum.set(at(b, i, j), value);
+  }
+  return momentum.get(at(b, i, j));
+}
+
+const double* Subject::slot(PhaseKind phase, int64_t b) const {
+  const core::Slot& slot = t.slots[static_cast<size_t>(plan.find(phase))];
+  return static_cast<const double*>(step_.reductions) + slot.offset + b * slot.shape.size(t.view.rows, t.view.cols);
+}
+
+const double* Subject::rows(PhaseKind phase, int64_t v, int64_t b) const {
+  return slot(phase, t.local.batch.begin + b) + v * t.view.rows;
+}
+
+const double* Subject::cols(PhaseKind phase, int64_t v, int64_t b) const {
+  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
+  return slot(phase, t.local.batch.begin + b) + shape.rows * t.view.rows + v * t.view.cols;
+}
+
+const double* Subject::scalars(PhaseKind phase, int64_t b) const {
+  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
+  return slot(phase, t.local.batch.begin + b) + shape.rows * t.view.rows + shape.cols * t.view.cols;
+}
+
+double Subject::total(PhaseKind phase, int64_t k) const {
+  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
+  const int64_t index = k < 0 ? shape.scalars + k : k;
+  double sum = 0;
+  for (int64_t b = 0; b < t.view.batch; ++b) sum += scalars(phase, b - t.local.batch.begin)[index];
+  return sum;
+}
+
+Derived& Subject::derived(int64_t b) const {
+  auto* all = reinterpret_cast<Derived*>(static_cast<double*>(step_.workspace) + plan.derived_offset);
+  return all[t.first_matrix + b];
+}
+
+void finish_agreement(const Subject& s, PhaseKind phase) {
+  double factor = 1;
+  if (s.o.cautious != 0) factor = s.elements() / std::max(s.total(phase, -1), 1e-3 * s.elements());
+  for (int64_t b = 0; b < s.t.local.batch.count; ++b) s.derived(b).direction = factor;
+}
+
+}  // namespace came::reference

@@ -1,0 +1,122 @@
+// What the reference kernels see: one tensor of one step with every element as f64, and the block of partial results
+// that a tile fills.  Indices b, i, j count the matrices, rows and columns that this rank holds.
+#pragma once
+
+#include "core/dtype.hpp"
+#include "core/plan.hpp"
+
+namespace came::reference {
+
+using core::Cells;
+using core::Owner;
+using core::PhaseKind;
+using core::Tile;
+
+/// Partial results of one tile: vectors over its rows, over its columns, scalars.
+class Block {
+ public:
+  Block(double* data, const core::ReductionShape& shape, const Tile& tile) : data_(data), shape_(shape), tile_(tile) {}
+
+  double& row(int64_t v, int64_t i) const { return data_[v * tile_.rows.count + i - tile_.rows.begin]; }
+  double& col(int64_t v, int64_t j) const {
+    return data_[shape_.rows * tile_.rows.count + v * tile_.cols.count + j - tile_.cols.begin];
+  }
+  double& scalar(int64_t k) const {
+    return data_[shape_.size(tile_.rows.count, tile_.cols.count) - shape_.scalars + k];
+  }
+  double& last_scalar() const { return scalar(shape_.scalars - 1); }
+
+ private:
+  double* data_;
+  const core::ReductionShape& shape_;
+  const Tile& tile_;
+};
+
+/// What follows from a reduction, per matrix; kept in the workspace until the step ends.
+struct Derived {
+  double update = 0;      ///< Factor of the update: root of the mean row statistic over the clipping ratio.
+  double confidence = 0;  ///< Factor of the momentum: root of the mean row statistic of the instability.
+  double direction = 0;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
+};
+static_assert(sizeof(Derived) == core::kDerived * sizeof(double));
+
+/// One tensor of one step.
+class Subject {
+ public:
+  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_factor);
+
+  const core::Plan& plan;
+  const core::Tensor& t;
+  const came_options& o;
+  double lr;     ///< Learning rate of the group.
+  double count;  ///< Number of this step, from 1.
+
+  /// Gradient as the optimizer sees it: unscaled, clipped to max_grad_norm, negated by `maximize`.
+  [[nodiscard]] double grad(int64_t b, int64_t i, int64_t j) const { return grad_.get(at(b, i, j)) * grad_factor_; }
+  [[nodiscard]] double param(int64_t b, int64_t i, int64_t j) const { return param_.get(at(b, i, j)); }
+  /// theta <- theta - decay * theta - move, in one rounding.
+  void move_param(int64_t b, int64_t i, int64_t j, double decay, double move) const;
+
+  /// A state tensor by name; false if the tensor has none of that name.
+  [[nodiscard]] Cells state(const char* name) const;
+  /// Stores the momentum with the rounding the options ask for and returns what was stored.
+  [[nodiscard]] double store_momentum(Cells momentum, int64_t b, int64_t i, int64_t j, double value) const;
+
+  /// Results of an earlier phase after its reduction, by the numbers of the whole tensor's matrices.
+  [[nodiscard]] const double* rows(PhaseKind phase, int64_t v, int64_t b) const;
+  [[nodiscard]] const double* cols(PhaseKind phase, int64_t v, int64_t b) const;
+  [[nodiscard]] const double* scalars(PhaseKind phase, int64_t b) const;
+  /// Sum of a scalar over all matrices of the whole tensor; k counts from the end if negative.
+  [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
+
+  [[nodiscard]] Derived& derived(int64_t b) const;
+
+  [[nodiscard]] int64_t at(int64_t b, int64_t i, int64_t j) const {
+    return (b * t.local.rows.count + i) * t.local.cols.count + j;
+  }
+  [[nodiscard]] int64_t row_at(int64_t b, int64_t i) const { return b * t.local.rows.count + i; }
+  [[nodiscard]] int64_t col_at(int64_t b, int64_t j) const { return b * t.local.cols.count + j; }
+  [[nodiscard]] double elements() const { return static_cast<double>(t.view.elements()); }
+
+ private:
+  [[nodiscard]] const double* slot(PhaseKind phase, int64_t b) const;
+  [[nodiscard]] uint32_t random(algorithms::Stream stream, int64_t b, int64_t i, int64_t j) const;
+
+  const came_step& step_;
+  Cells param_;
+  Cells grad_;
+  double grad_factor_;
+};
+
+/// Calls f(b, i, j) for every element of a tile, row by row.
+template <class F>
+void for_each(const Tile& tile, F f) {
+  for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
+    for (int64_t j = tile.cols.begin; j < tile.cols.begin + tile.cols.count; ++j) f(tile.batch, i, j);
+  }
+}
+
+/// Exponential moving average.
+inline double ema(double old, double beta, double value) { return beta * old + (1 - beta) * value; }
+
+/// Does a direction agree with the gradient?  docs/algorithms.md, equation (3).
+inline double agrees(double direction, double gradient) { return direction * gradient > 0 ? 1.0 : 0.0; }
+
+/// Writes derived().direction from the number of agreeing elements that `phase` counted in its last scalar.
+void finish_agreement(const Subject& s, PhaseKind phase);
+
+/// The phases of one optimizer.
+struct Kernel {
+  /// What follows, for one tensor, from the reduction after phase `done`.
+  void (*finish)(const Subject& s, PhaseKind done);
+  /// Phase `phase` on one tile; `out` is zero on entry.
+  void (*run)(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out);
+};
+
+extern const Kernel kCame;
+extern const Kernel kAdafactor;
+extern const Kernel kAdam;
+extern const Kernel kLamb;
+extern const Kernel kSm3;
+
+}  // namespace came::reference

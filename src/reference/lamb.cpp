@@ -1,0 +1,76 @@
+// LAMB: docs/algorithms.md, equations (22) to (24).
+#include <cmath>
+
+#include "reference/kernel.hpp"
+
+namespace came::reference {
+namespace {
+
+/// The update before the trust ratio, from the stored moments: (22).
+class Direction {
+ public:
+  explicit Direction(const Subject& s)
+      : s_(s),
+        momentum_(s.state("exp_avg")),
+        square_(s.state("exp_avg_sq")),
+        correction1_(s.o.bias_correction != 0 ? 1 - std::pow(s.o.beta1, s.count) : 1.0),
+        correction2_(s.o.bias_correction != 0 ? 1 - std::pow(s.o.beta2, s.count) : 1.0) {}
+
+  double operator()(int64_t b, int64_t i, int64_t j) const {
+    const int64_t k = s_.at(b, i, j);
+    const double adam = momentum_.get(k) / correction1_ / (std::sqrt(square_.get(k) / correction2_) + s_.o.eps);
+    const double u = adam + s_.o.weight_decay * s_.param(b, i, j);
+    return s_.o.cautious != 0 ? u * agrees(u, s_.grad(b, i, j)) : u;
+  }
+
+ private:
+  const Subject& s_;
+  Cells momentum_;
+  Cells square_;
+  double correction1_;
+  double correction2_;
+};
+
+void run_moments(const Subject& s, const Tile& tile, const Block& out) {
+  const Cells momentum = s.state("exp_avg");
+  const Cells square = s.state("exp_avg_sq");
+  const Direction direction(s);
+  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+    const int64_t k = s.at(b, i, j);
+    const double g = s.grad(b, i, j);
+    (void)s.store_momentum(momentum, b, i, j, ema(momentum.get(k), s.o.beta1, g));
+    square.set(k, ema(square.get(k), s.o.beta2, g * g));
+    const double p = s.param(b, i, j);
+    const double u = direction(b, i, j);
+    out.scalar(0) += p * p;
+    out.scalar(1) += u * u;
+  });
+}
+
+/// The trust ratio: (23).
+void finish(const Subject& s, PhaseKind done) {
+  if (done != PhaseKind::moments) return;
+  const double param_norm = std::sqrt(s.total(PhaseKind::moments, 0));
+  const double update_norm = std::sqrt(s.total(PhaseKind::moments, 1));
+  const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
+  for (int64_t b = 0; b < s.t.local.batch.count; ++b) s.derived(b).direction = ratio;
+}
+
+/// (24)
+void run_apply(const Subject& s, const Tile& tile) {
+  const Direction direction(s);
+  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+    s.move_param(b, i, j, 0, s.lr * s.derived(b).direction * direction(b, i, j));
+  });
+}
+
+void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
+  if (phase == PhaseKind::moments) run_moments(s, tile, out);
+  if (phase == PhaseKind::apply) run_apply(s, tile);
+}
+
+}  // namespace
+
+const Kernel kLamb{finish, run};
+
+}  // namespace came::reference

@@ -1,0 +1,103 @@
+#include "reference/update.hpp"
+
+#include <algorithm>
+
+namespace came::reference {
+
+double Factors::finish(const Subject& s, int64_t b) const {
+  const core::Local& local = s.t.local;
+  const auto n = static_cast<double>(s.t.view.rows);
+  const auto m = static_cast<double>(s.t.view.cols);
+  if (s.t.owner != Owner::columns) {
+    const double* sums = s.cols(phase, 0, b) + local.cols.begin;
+    for (int64_t j = 0; j < local.cols.count; ++j) {
+      const int64_t k = s.col_at(b, j);
+      col.set(k, ema(col.get(k), beta, sums[j] / n + eps));
+    }
+  }
+  if (s.t.owner == Owner::rows) return s.scalars(phase, b)[0] / n;
+
+  const double* sums = s.rows(phase, 0, b);
+  double total = 0;
+  double mean = 0;
+  for (int64_t i = 0; i < local.rows.count; ++i) {
+    const int64_t k = s.row_at(b, i);
+    row.set(k, ema(row.get(k), beta, sums[local.rows.begin + i] / m + eps));
+    mean += row.get(k) / n;
+  }
+  if (s.t.owner == Owner::columns) return mean;  // all rows are here
+  for (int64_t i = 0; i < s.t.view.rows; ++i) total += sums[i];
+  return ema(s.scalars(phase, b)[0] / n, beta, total / (n * m) + eps);
+}
+
+void Update::run_statistics(const Tile& tile, const Block& out) const {
+  const auto square = [&](int64_t b, int64_t i, int64_t j) {
+    const double g = s_.grad(b, i, j);
+    return g * g;
+  };
+  if (!s_.t.factored) {
+    for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+      const int64_t k = s_.at(b, i, j);
+      full_.set(k, ema(full_.get(k), factors_.beta, square(b, i, j) + factors_.eps));
+      out.scalar(0) += square(b, i, j) / full_.get(k);
+    });
+    return;
+  }
+  factors_.accumulate(s_, tile, out, square);
+  // The second vector: squares over the average that is already finished.
+  if (s_.t.owner == Owner::rows) {
+    for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+      out.col(1, j) += square(b, i, j) / factors_.row.get(s_.row_at(b, i));
+    });
+  } else if (s_.t.owner == Owner::columns) {
+    for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+      out.row(1, i) += square(b, i, j) / factors_.col.get(s_.col_at(b, j));
+    });
+  }
+}
+
+void Update::finish_statistics() const {
+  const core::Local& local = s_.t.local;
+  for (int64_t b = 0; b < local.batch.count; ++b) {
+    s_.derived(b).update = s_.t.factored ? factors_.finish(s_, b) : 1.0;
+  }
+  if (needs_rms_phase()) return;
+  if (!s_.t.factored) {
+    clip(s_.total(PhaseKind::statistics, 0));
+    return;
+  }
+  // Sum of u^2 = mean(row) * sum over j of (sum over i of g^2 / row_i) / col_j, or with rows and columns swapped.
+  const bool by_rows = s_.t.owner == Owner::rows;
+  const int64_t length = by_rows ? local.cols.count : local.rows.count;
+  double sum_of_squares = 0;
+  for (int64_t b = 0; b < local.batch.count; ++b) {
+    const double* weighted = by_rows ? s_.cols(PhaseKind::statistics, 1, b) : s_.rows(PhaseKind::statistics, 1, b);
+    double sum = 0;
+    for (int64_t k = 0; k < length; ++k) {
+      sum += weighted[k] / (by_rows ? factors_.col.get(s_.col_at(b, k)) : factors_.row.get(s_.row_at(b, k)));
+    }
+    sum_of_squares += sum * s_.derived(b).update;
+  }
+  clip(sum_of_squares);
+}
+
+void Update::run_rms(const Tile& tile, const Block& out) const {
+  if (!needs_rms_phase()) return;
+  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+    const double u = s_.grad(b, i, j) * factors_.inverse_root(s_, b, i, j);
+    out.scalar(0) += u * u * s_.derived(b).update;
+  });
+}
+
+void Update::finish_rms() const {
+  if (needs_rms_phase()) clip(s_.total(PhaseKind::rms, 0));
+}
+
+void Update::clip(double sum_of_squares) const {
+  const double ratio = std::max(1.0, std::sqrt(sum_of_squares / s_.elements()) / s_.o.clip_threshold);
+  for (int64_t b = 0; b < s_.t.local.batch.count; ++b) {
+    s_.derived(b).update = std::sqrt(s_.derived(b).update) / ratio;
+  }
+}
+
+}  // namespace came::reference

@@ -1,0 +1,107 @@
+// The clipped update shared by CAME and Adafactor, and the factored averages it rests on.
+// docs/algorithms.md: averages (5), (6); update (7); clipping (8).
+#pragma once
+
+#include <cmath>
+
+#include "reference/kernel.hpp"
+
+namespace came::reference {
+
+/// Moving averages of the row and column means of a non-negative matrix x.
+struct Factors {
+  Cells row;
+  Cells col;
+  double beta;
+  double eps;
+  PhaseKind phase;  ///< Where x is visited and its sums are left.
+
+  /// Adds the tile's x(b, i, j) to the sums; averages over what the worker owns are finished at once.
+  template <class X>
+  void accumulate(const Subject& s, const Tile& tile, const Block& out, X x) const;
+
+  /// Finishes the averages of matrix b from the reduced sums; returns the mean of the row averages.
+  [[nodiscard]] double finish(const Subject& s, int64_t b) const;
+
+  /// 1 / sqrt(row_i * col_j).
+  [[nodiscard]] double inverse_root(const Subject& s, int64_t b, int64_t i, int64_t j) const {
+    return 1 / std::sqrt(row.get(s.row_at(b, i)) * col.get(s.col_at(b, j)));
+  }
+};
+
+/// The update: gradient over the root of its second moment, clipped to an RMS of d.
+class Update {
+ public:
+  Update(const Subject& s, double beta2)
+      : s_(s),
+        factors_{s.state("exp_avg_sq_row"), s.state("exp_avg_sq_col"), beta2, s.o.eps1, PhaseKind::statistics},
+        full_(s.state("exp_avg_sq")) {}
+
+  void run_statistics(const Tile& tile, const Block& out) const;
+  void finish_statistics() const;
+  void run_rms(const Tile& tile, const Block& out) const;
+  void finish_rms() const;
+
+  /// The clipped update of one element, once both are finished.
+  [[nodiscard]] double operator()(int64_t b, int64_t i, int64_t j) const {
+    const double root = s_.t.factored ? factors_.inverse_root(s_, b, i, j) : 1 / std::sqrt(full_.get(s_.at(b, i, j)));
+    return s_.grad(b, i, j) * root * s_.derived(b).update;
+  }
+
+ private:
+  [[nodiscard]] bool needs_rms_phase() const { return s_.t.factored && s_.t.owner == Owner::none; }
+  void clip(double sum_of_squares) const;
+
+  const Subject& s_;
+  Factors factors_;
+  Cells full_;
+};
+
+template <class X>
+void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X x) const {
+  const int64_t b = tile.batch;
+  const auto [i0, n] = tile.rows;
+  const auto [j0, m] = tile.cols;
+  const auto whole_rows = static_cast<double>(s.t.view.rows);
+  const auto whole_cols = static_cast<double>(s.t.view.cols);
+  switch (s.t.owner) {
+    case Owner::rows:
+      for (int64_t i = i0; i < i0 + n; ++i) {
+        double sum = 0;
+        for (int64_t j = j0; j < j0 + m; ++j) {
+          const double value = x(b, i, j);
+          sum += value;
+          out.col(0, j) += value;
+        }
+        const int64_t k = s.row_at(b, i);
+        row.set(k, ema(row.get(k), beta, sum / whole_cols + eps));
+        out.scalar(0) += row.get(k);
+      }
+      break;
+    case Owner::columns:
+      for (int64_t j = j0; j < j0 + m; ++j) {
+        double sum = 0;
+        for (int64_t i = i0; i < i0 + n; ++i) {
+          const double value = x(b, i, j);
+          sum += value;
+          out.row(0, i) += value;
+        }
+        const int64_t k = s.col_at(b, j);
+        col.set(k, ema(col.get(k), beta, sum / whole_rows + eps));
+      }
+      break;
+    case Owner::none:
+      for (int64_t i = i0; i < i0 + n; ++i) {
+        for (int64_t j = j0; j < j0 + m; ++j) {
+          const double value = x(b, i, j);
+          out.row(0, i) += value;
+          out.col(0, j) += value;
+        }
+        // Every holder of a part of row i adds its share of the old average: together, the whole.
+        out.scalar(0) += row.get(s.row_at(b, i)) * static_cast<double>(m) / whole_cols;
+      }
+      break;
+  }
+}
+
+}  // namespace came::reference
