@@ -1,0 +1,254 @@
+// Bad input: an error that names the tensor and the argument, and not a byte written.
+#include <functional>
+#include <limits>
+
+#include "support.hpp"
+
+namespace came::test {
+namespace {
+
+class BadStep : public testing::Test {
+ protected:
+  BadStep() : run({Options::came()}, specs()) {
+    run.fill_params(1);
+    run.fill_grads(2);
+    run.run();  // so that the state is not all zero
+  }
+  static std::vector<TensorSpec> specs() {
+    TensorSpec first = spec_of({3, 4}, DType::f32);
+    first.name = "first";
+    TensorSpec second = spec_of({5}, DType::bf16);
+    second.name = "second";
+    second.grad_dtype = DType::f32;
+    return {first, second};
+  }
+  /// Expects the step to fail with a message that has these parts, and nothing to change.
+  template <class... Parts>
+  void expect_refusal(const Parts&... parts) {
+    const std::string before = run.image();
+    expect_error([&] { run.run(); }, parts...);
+    for (int phase = 0; phase < 3; ++phase) {
+      expect_error([&] { core::run_phase(run.plan, phase, run.step); }, parts...);
+    }
+    EXPECT_EQ(run.image(), before);
+  }
+  Trial run;
+};
+
+TEST_F(BadStep, NullParameter) {
+  run.param_views[0].data = nullptr;
+  expect_refusal("tensor 0 'first'", "param.data is null");
+}
+
+TEST_F(BadStep, NullGradient) {
+  run.grad_views[1].data = nullptr;
+  expect_refusal("tensor 1 'second'", "grad.data is null");
+}
+
+TEST_F(BadStep, NullState) {
+  run.state_views[2].data = nullptr;
+  expect_refusal("tensor 0 'first'", "exp_avg_sq_col.data is null");
+}
+
+TEST_F(BadStep, NullShape) {
+  run.grad_views[0].shape = nullptr;
+  expect_refusal("tensor 0 'first'", "grad.shape is null", "[3, 4]");
+}
+
+TEST_F(BadStep, WrongParameterType) {
+  run.param_views[0].dtype = CAME_DTYPE_F16;
+  expect_refusal("tensor 0 'first'", "param is f16, expected f32");
+}
+
+TEST_F(BadStep, WrongGradientType) {
+  run.grad_views[1].dtype = CAME_DTYPE_BF16;
+  expect_refusal("tensor 1 'second'", "grad is bf16, expected f32");
+}
+
+TEST_F(BadStep, WrongStateType) {
+  run.state_views[0].dtype = CAME_DTYPE_BF16;
+  expect_refusal("tensor 0 'first'", "exp_avg is bf16, expected f32");
+}
+
+TEST_F(BadStep, MismatchedGradientShape) {
+  const std::vector<int64_t> shape{4, 3};
+  run.grad_views[0].shape = shape.data();
+  expect_refusal("tensor 0 'first'", "grad has shape [4, 3], expected [3, 4]");
+}
+
+TEST_F(BadStep, MismatchedNumberOfDimensions) {
+  run.param_views[0].ndim = 1;
+  expect_refusal("tensor 0 'first'", "param has shape [3], expected [3, 4]");
+}
+
+TEST_F(BadStep, MisalignedState) {
+  run.state_views[1].data = static_cast<char*>(run.state_views[1].data) + 1;
+  expect_refusal("tensor 0 'first'", "exp_avg_sq_row.data", "multiple of 4 bytes");
+}
+
+TEST_F(BadStep, MisalignedBuffers) {
+  run.step.workspace = static_cast<char*>(run.step.workspace) + 4;
+  expect_refusal("workspace", "multiple of 8 bytes");
+}
+
+TEST_F(BadStep, WrongDevice) {
+  run.param_views[0].device = CAME_DEVICE_CUDA;
+  expect_refusal("tensor 0 'first'", "param is on cuda, expected cpu");
+}
+
+TEST_F(BadStep, ScalarOnTheWrongDevice) {
+  double lr = 1;
+  TensorView view(&lr);
+  view.device = CAME_DEVICE_CUDA;
+  run.step.lr = &view;
+  expect_refusal("lr is on cuda, expected cpu");
+}
+
+TEST_F(BadStep, PlanOfAnotherTensorList) {
+  run.step.tensor_count = 1;
+  expect_refusal("tensor_count is 1, expected 2", "another tensor list");
+  run.step.tensor_count = 2;
+  run.step.state_count = 6;
+  expect_refusal("state_count is 6, expected 7", "another tensor list");
+}
+
+TEST_F(BadStep, TensorsInAnotherOrder) {
+  std::swap(run.param_views[0], run.param_views[1]);
+  expect_refusal("tensor 0 'first'", "param has shape [5], expected [3, 4]");
+}
+
+TEST_F(BadStep, NullLists) {
+  run.step.params = nullptr;
+  expect_refusal("params is null");
+  run.step.set_tensors(run.param_views, run.grad_views);
+  run.step.grads = nullptr;
+  expect_refusal("grads is null");
+  run.step.set_tensors(run.param_views, run.grad_views);
+  run.step.states = nullptr;
+  expect_refusal("states is null");
+}
+
+TEST_F(BadStep, ReductionBufferNotProvided) {
+  run.step.reductions = nullptr;
+  expect_refusal("reductions is null", std::to_string(run.plan.memory.reduction_bytes) + " bytes");
+}
+
+TEST_F(BadStep, ReductionBufferTooSmall) {
+  run.step.reduction_bytes -= 1;
+  expect_refusal("reductions has", "expected at least");
+}
+
+TEST_F(BadStep, WorkspaceNotProvided) {
+  run.step.workspace = nullptr;
+  expect_refusal("workspace is null");
+}
+
+TEST_F(BadStep, StructOfANewerAbi) {
+  run.grad_views[1].struct_size += 8;
+  expect_refusal("tensor 1 'second'", "grad.struct_size", "newer ABI");
+}
+
+TEST_F(BadStep, StepCounterMissingOrWrong) {
+  run.step.step = nullptr;
+  expect_refusal("step is null");
+  double count = -1;
+  const TensorView view(&count);
+  run.step.step = &view;
+  expect_refusal("step of group 0 is -1");
+  run.counter_view.dtype = CAME_DTYPE_BF16;
+  run.step.step = &run.counter_view;
+  expect_refusal("step is bf16, expected i64 or f32 or f64");
+}
+
+TEST_F(BadStep, LearningRateOutOfRange) {
+  for (const double bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    double lr = bad;
+    const TensorView view(&lr);
+    run.step.lr = &view;
+    expect_refusal("lr of group 0 is", ">= 0");
+  }
+}
+
+TEST_F(BadStep, LearningRatesOfAnotherNumberOfGroups) {
+  double lrs[2] = {1, 1};
+  const int64_t two = 2;
+  const TensorView view(lrs, {&two, 1});
+  run.step.lr = &view;
+  expect_refusal("lr has shape [2], expected 1 element");
+}
+
+TEST_F(BadStep, GradScaleOutOfRange) {
+  double scale = 0;
+  const TensorView view(&scale);
+  run.step.grad_scale = &view;
+  expect_refusal("grad_scale is 0", "> 0");
+}
+
+TEST_F(BadStep, PhaseOutOfRange) {
+  const std::string before = run.image();
+  expect_error([&] { core::run_phase(run.plan, 3, run.step); }, "phase: 3 given, expected 0 to 2");
+  expect_error([&] { core::run_phase(run.plan, -1, run.step); }, "phase: -1 given");
+  EXPECT_EQ(run.image(), before);
+}
+
+// ---- Plans
+
+void expect_no_plan(const std::function<void(TensorSpec&)>& change, const std::vector<std::string>& parts) {
+  TensorSpec spec = spec_of({3, 4}, DType::f32);
+  change(spec);
+  for (const std::string& part : parts) {
+    expect_error([&] { Plan({Options::came()}, {spec_of({2}), spec}); }, "tensor 1 'w'", part);
+  }
+}
+
+TEST(BadPlan, NegativeSize) {
+  expect_no_plan([](TensorSpec& s) { s.shape = {3, -4}; }, {"shape[1] is -4"});
+}
+
+TEST(BadPlan, MoreElementsThanInt64) {
+  const int64_t big = int64_t{1} << 32;
+  expect_no_plan([&](TensorSpec& s) { s.shape = {big, big}; }, {"[4294967296, 4294967296]", "int64"});
+  expect_no_plan([&](TensorSpec& s) { s.shape = {0, big, big}; }, {"int64"});
+}
+
+TEST(BadPlan, ElementTypes) {
+  expect_no_plan([](TensorSpec& s) { s.dtype = DType::i64; }, {"dtype is i64", "f64, f32, bf16 or f16"});
+  expect_no_plan([](TensorSpec& s) { s.grad_dtype = DType::i64; }, {"grad_dtype is i64"});
+  expect_no_plan([](TensorSpec& s) { s.dtype = static_cast<DType>(99); }, {"dtype is unknown (99)"});
+}
+
+TEST(BadPlan, Group) {
+  expect_no_plan([](TensorSpec& s) { s.group = 1; }, {"group is 1, expected 0 to 0"});
+  expect_error([] { Plan({}, {spec_of({2})}); }, "groups: none given");
+  expect_error([] { Plan({Options::came(), Options::adam()}, {spec_of({2})}); }, "group 1", "adam", "came");
+}
+
+TEST(BadPlan, OptionOutOfRange) {
+  Options o = Options::came();
+  o.beta2 = 1;
+  expect_error([&] { Plan({Options::came(), o}, {spec_of({2})}); }, "group 1", "beta2 is 1", "[0, 1)");
+}
+
+TEST(BadPlan, MomentumWiderThanTheParameter) {
+  Options o = Options::came();
+  o.momentum_dtype = CAME_DTYPE_F64;
+  expect_error([&] { Plan({o}, {spec_of({2}, DType::f32)}); }, "tensor 0 'w'", "momentum_dtype is f64");
+}
+
+TEST(BadPlan, Shards) {
+  expect_no_plan([](TensorSpec& s) { s.shard = Shard{1, {2, 0}, {2, 4}}; }, {"shard of dimension 0", "[0, 3)"});
+  expect_no_plan([](TensorSpec& s) { s.shard = Shard{1, {-1, 0}, {2, 4}}; }, {"shard of dimension 0"});
+  expect_no_plan([](TensorSpec& s) { s.shard = Shard{1, {0, 0}, {2, 3}}; }, {"3 of 4 in dimension 1"});
+  expect_no_plan([](TensorSpec& s) { s.shard = Shard{4, {0, 0}, {3, 4}}; }, {"split_dims is 4"});
+  TensorSpec spec = spec_of({3, 4});
+  spec.shard = Shard{1, {0}, {2}};
+  expect_error([&] { Plan({Options::came()}, {spec}); }, "'w'", "1 offsets and 1 extents, expected 2");
+}
+
+TEST(BadPlan, Backends) {
+  expect_error([] { Plan({Options::came()}, {spec_of({2})}, Backend::cuda); }, "backend: cuda", "without CUDA");
+  expect_error([] { Plan({Options::came()}, {spec_of({2})}, static_cast<Backend>(9)); }, "backend: 9 given");
+}
+
+}  // namespace
+}  // namespace came::test

@@ -1,0 +1,223 @@
+// came::Optimizer: groups, owned state, export and import by name.
+#include "support.hpp"
+
+namespace came::test {
+namespace {
+
+/// A small model: two matrices in two groups and a vector, with gradients that depend on the parameters.
+struct Model {
+  std::vector<float> a = std::vector<float>(12, 0.5F), da = a, b = std::vector<float>(8, -1.0F), db = b;
+  std::vector<float> c = {1, 2, 3}, dc = c;
+  std::vector<int64_t> a_shape{3, 4}, b_shape{4, 2}, c_shape{3};
+
+  [[nodiscard]] std::vector<Parameter> parameters() {
+    return {{"a", {a.data(), a_shape}, {da.data(), a_shape}, 0},
+            {"b", {b.data(), b_shape}, {db.data(), b_shape}, 1},
+            {"c", {c.data(), c_shape}, {dc.data(), c_shape}, 1}};
+  }
+  void compute_gradients(int step) {
+    const auto fill = [&](const std::vector<float>& p, std::vector<float>& g) {
+      for (size_t i = 0; i < p.size(); ++i) g[i] = p[i] + 0.1F * std::sin(float(step) + float(i));
+    };
+    fill(a, da);
+    fill(b, db);
+    fill(c, dc);
+  }
+  void train(Optimizer& optimizer, int from, int to) {
+    for (int step = from; step < to; ++step) {
+      compute_gradients(step);
+      optimizer.step();
+    }
+  }
+};
+
+std::vector<Options> two_groups(const std::string& word) {
+  Options first(word);
+  Options second(word);
+  first.lr = second.lr = 1e-2;
+  second.weight_decay = 0.1;
+  return {first, second};
+}
+
+TEST(Optimizer, LowersTheLoss) {
+  for (const std::string& word : all_words()) {
+    std::vector<double> w(20, 1.0);
+    std::vector<double> g(20);
+    const std::vector<int64_t> shape{4, 5};
+    Options options(word);
+    options.lr = word == "sm3" ? 0.1 : 0.01;  // SM3 never forgets a gradient, so its steps shrink
+    options.weight_decay = 0;
+    Optimizer optimizer(options, {{"w", {w.data(), shape}, {g.data(), shape}}});
+    for (int step = 0; step < 200; ++step) {
+      for (size_t i = 0; i < w.size(); ++i) g[i] = w[i];
+      optimizer.step();
+    }
+    for (const double x : w) EXPECT_LT(std::abs(x), 0.5) << word;
+  }
+}
+
+/// A deep copy of an exported state.
+struct Saved {
+  std::vector<std::string> bytes;
+  std::vector<NamedTensor> tensors;
+
+  explicit Saved(const Optimizer& optimizer) {
+    for (const NamedTensor& t : optimizer.state()) {
+      int64_t size = core::element_size(static_cast<DType>(t.tensor.dtype));
+      for (int32_t d = 0; d < t.tensor.ndim; ++d) size *= t.tensor.shape[d];
+      bytes.emplace_back(static_cast<const char*>(t.tensor.data), size_t(size));
+      tensors.push_back(t);
+    }
+    for (size_t k = 0; k < bytes.size(); ++k) tensors[k].tensor.data = bytes[k].data();
+  }
+};
+
+TEST(Optimizer, SavedAndLoadedGoesOnAsIfNeverStopped) {
+  for (const std::string& word : all_words()) {
+    Model model;
+    Optimizer optimizer(two_groups(word), model.parameters());
+    model.train(optimizer, 0, 5);
+
+    Model copy = model;
+    Optimizer resumed(two_groups(word), copy.parameters());
+    Saved saved(optimizer);
+    std::reverse(saved.tensors.begin(), saved.tensors.end());  // order does not matter
+    resumed.load_state(saved.tensors);
+
+    model.train(optimizer, 5, 12);
+    copy.train(resumed, 5, 12);
+    EXPECT_EQ(model.a, copy.a) << word;
+    EXPECT_EQ(model.b, copy.b) << word;
+    EXPECT_EQ(model.c, copy.c) << word;
+  }
+}
+
+TEST(Optimizer, ExportsStateByName) {
+  Model model;
+  const Optimizer optimizer(two_groups("came"), model.parameters());
+  std::vector<std::string> names;
+  for (const NamedTensor& t : optimizer.state()) names.push_back(t.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"a.exp_avg", "a.exp_avg_sq_row", "a.exp_avg_sq_col", "a.exp_avg_res_row",
+                                             "a.exp_avg_res_col", "a.step", "b.exp_avg", "b.exp_avg_sq_row",
+                                             "b.exp_avg_sq_col", "b.exp_avg_res_row", "b.exp_avg_res_col", "b.step",
+                                             "c.exp_avg", "c.exp_avg_sq", "c.step"}));
+}
+
+TEST(Optimizer, BadStateChangesNothing) {
+  Model model;
+  Optimizer optimizer(two_groups("came"), model.parameters());
+  model.train(optimizer, 0, 3);
+  Model other_model;
+  Optimizer other(two_groups("came"), other_model.parameters());
+  other_model.train(other, 0, 1);
+  const Saved before(optimizer);
+  const auto expect_unchanged = [&](const std::vector<NamedTensor>& states, const std::string& part) {
+    expect_error([&] { optimizer.load_state(states); }, part);
+    EXPECT_EQ(Saved(optimizer).bytes, before.bytes);
+  };
+
+  Saved good(other);
+  auto states = good.tensors;
+  states.pop_back();
+  expect_unchanged(states, "state 'c.step': missing");
+  states = good.tensors;
+  states.push_back(states[0]);
+  expect_unchanged(states, "state 'a.exp_avg': given twice");
+  states = good.tensors;
+  states[1].name = "a.exp_avg_sq";
+  expect_unchanged(states, "state 'a.exp_avg_sq': unknown");
+  states = good.tensors;
+  states.back().tensor.dtype = CAME_DTYPE_F64;
+  expect_unchanged(states, "state 'c.step': tensor is f64, expected i64");
+  states = good.tensors;
+  states[2].tensor.shape = states[1].tensor.shape;
+  expect_unchanged(states, "state 'a.exp_avg_sq_col': tensor has shape [3], expected [4]");
+  states = good.tensors;
+  states[0].tensor.data = nullptr;
+  expect_unchanged(states, "state 'a.exp_avg': tensor.data is null");
+  int64_t seven = 7;
+  states = good.tensors;
+  states.back().tensor.data = &seven;
+  expect_unchanged(states, "state 'c.step': 7 given, expected 1 as for the other parameters");
+  int64_t negative = -1;
+  states.back().tensor.data = &negative;
+  expect_unchanged(states, "state 'c.step': -1 given");
+  optimizer.load_state(good.tensors);
+  EXPECT_EQ(Saved(optimizer).bytes, good.bytes);
+}
+
+TEST(Optimizer, FollowsItsLearningRatePerGroup) {
+  Model model;
+  Optimizer optimizer(two_groups("adamw"), model.parameters());
+  optimizer.set_lr(0, 0);
+  const std::vector<float> a = model.a;
+  const std::vector<float> b = model.b;
+  model.train(optimizer, 0, 2);
+  EXPECT_EQ(model.a, a);
+  EXPECT_NE(model.b, b);
+  expect_error([&] { optimizer.set_lr(-1, 0); }, "lr: -1 given");
+  expect_error([&] { optimizer.set_lr(1, 2); }, "group: 2 given, expected 0 to 1");
+}
+
+TEST(Optimizer, ReadsAnotherGradientWhenTold) {
+  Model model;
+  Optimizer optimizer(two_groups("adamw"), model.parameters());
+  const std::vector<float> zero(12, 0.0F);
+  const std::vector<float> a = model.a;
+  optimizer.set_grad(0, TensorView(zero.data(), model.a_shape));
+  optimizer.set_lr(1e-2, 0);
+  Options plain = Options::adamw();
+  optimizer.step();
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_FLOAT_EQ(model.a[i], a[i] * float(1 - 1e-2 * plain.weight_decay));  // decay alone
+  }
+  expect_error([&] { optimizer.set_grad(0, TensorView(zero.data(), model.b_shape)); }, "'a'",
+               "[4, 2], expected [3, 4]");
+  expect_error([&] { optimizer.set_grad(3, TensorView(zero.data(), model.a_shape)); }, "parameter: 3 given");
+}
+
+TEST(Optimizer, SkipsAnOverflowedStep) {
+  Model model;
+  Optimizer optimizer(two_groups("came"), model.parameters());
+  model.train(optimizer, 0, 2);
+  const Saved before(optimizer);
+  const std::vector<float> a = model.a;
+  model.compute_gradients(2);
+  optimizer.step(65536.0, true);
+  EXPECT_EQ(Saved(optimizer).bytes, before.bytes);
+  EXPECT_EQ(model.a, a);
+  optimizer.step(65536.0, false);
+  EXPECT_NE(model.a, a);
+}
+
+TEST(Optimizer, HoldsWhatTheEstimatePromises) {
+  Model model;
+  const Optimizer optimizer(two_groups("came"), model.parameters());
+  int64_t bytes = 0;
+  for (const NamedTensor& t : optimizer.state()) {
+    if (t.name.ends_with(".step")) continue;
+    int64_t size = core::element_size(static_cast<DType>(t.tensor.dtype));
+    for (int32_t d = 0; d < t.tensor.ndim; ++d) size *= t.tensor.shape[d];
+    bytes += size;
+  }
+  EXPECT_EQ(optimizer.memory().state_bytes, bytes);
+}
+
+TEST(Optimizer, BadParametersAreNamed) {
+  Model model;
+  const auto with = [&](auto change) {
+    std::vector<Parameter> list = model.parameters();
+    change(list);
+    return [&, list] { Optimizer(two_groups("came"), list); };
+  };
+  expect_error(with([](auto& l) { l[1].name = "a"; }), "parameter 1 'a'", "used twice");
+  expect_error(with([](auto& l) { l[2].name = ""; }), "parameter 2", "empty");
+  expect_error(with([](auto& l) { l[0].param.data = nullptr; }), "'a'", "param.data is null");
+  expect_error(with([](auto& l) { l[0].grad.data = nullptr; }), "'a'", "grad.data is null");
+  expect_error(with([](auto& l) { l[0].grad.ndim = 1; }), "'a'", "grad has shape [3], expected [3, 4]");
+  expect_error(with([](auto& l) { l[0].group = 2; }), "'a'", "group is 2");
+  expect_error(with([](auto& l) { l[0].param.device = CAME_DEVICE_CUDA; }), "'a'", "param is on cuda");
+}
+
+}  // namespace
+}  // namespace came::test

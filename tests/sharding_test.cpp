@@ -1,0 +1,174 @@
+// A tensor split over ranks gives what the whole tensor gives.  Ranks are plans of their own; the test sums (or takes
+// the maximum of) their reduction buffers between the phases, as an all-reduce would.
+#include <memory>
+
+#include "support.hpp"
+
+namespace came::test {
+namespace {
+
+using Sizes = std::vector<int64_t>;
+
+struct Case {
+  std::string name;
+  Sizes shape;
+  std::vector<Shard> ranks;
+};
+
+/// Cuts dimension d of a shape at these points: ranks of uneven and empty parts.
+std::vector<Shard> cut(const Sizes& shape, size_t d, const Sizes& points) {
+  std::vector<Shard> ranks;
+  int64_t begin = 0;
+  for (const int64_t end : points) {
+    Shard shard{uint64_t{1} << d, Sizes(shape.size(), 0), shape};
+    shard.offset[d] = begin;
+    shard.extent[d] = end - begin;
+    ranks.push_back(shard);
+    begin = end;
+  }
+  return ranks;
+}
+
+/// Cuts every part again along another dimension.
+std::vector<Shard> cut_again(const std::vector<Shard>& ranks, size_t d, const Sizes& points) {
+  std::vector<Shard> finer;
+  for (const Shard& rank : ranks) {
+    int64_t begin = 0;
+    for (const int64_t end : points) {
+      Shard shard = rank;
+      shard.split_dims |= uint64_t{1} << d;
+      shard.offset[d] = begin;
+      shard.extent[d] = end - begin;
+      finer.push_back(shard);
+      begin = end;
+    }
+  }
+  return finer;
+}
+
+std::vector<Case> cases() {
+  const Sizes matrix{13, 11};
+  const Sizes convolution{7, 4, 3, 3};
+  const Sizes experts{3, 8, 9};
+  const Sizes vector{29};
+  return {
+      {"one rank", matrix, cut(matrix, 0, {13})},
+      {"rows, uneven", matrix, cut(matrix, 0, {2, 3, 13})},
+      {"rows, empty parts", matrix, cut(matrix, 0, {0, 6, 6, 13})},
+      {"columns", matrix, cut(matrix, 1, {4, 11})},
+      {"columns, empty parts", matrix, cut(matrix, 1, {0, 10, 11, 11})},
+      {"rows and columns", matrix, cut_again(cut(matrix, 0, {5, 13}), 1, {3, 4, 11})},
+      {"rows and columns, empty parts", matrix, cut_again(cut(matrix, 0, {0, 13}), 1, {11, 11})},
+      {"rows of a folded convolution", convolution, cut(convolution, 0, {3, 7})},
+      {"columns of a folded convolution", convolution, cut(convolution, 1, {1, 4})},
+      {"experts", experts, cut(experts, 0, {1, 1, 3})},
+      {"rows of every expert", experts, cut(experts, 1, {1, 8})},
+      {"columns of every expert", experts, cut(experts, 2, {5, 9})},
+      {"experts and rows", experts, cut_again(cut(experts, 0, {1, 3}), 1, {4, 8})},
+      {"a vector", vector, cut(vector, 0, {0, 8, 29})},
+  };
+}
+
+void all_reduce(std::vector<std::unique_ptr<Trial>>& ranks, int phase) {
+  const core::Phase& p = ranks[0]->plan.phases[static_cast<size_t>(phase)];
+  const auto buffer = [&](Trial& run) { return static_cast<double*>(run.reductions.data()) + p.offset; };
+  for (int64_t k = 0; k < p.shared_count; ++k) {
+    double value = buffer(*ranks[0])[k];
+    for (size_t r = 1; r < ranks.size(); ++r) {
+      const double other = buffer(*ranks[r])[k];
+      value = p.op == CAME_REDUCE_SUM ? value + other : std::max(value, other);
+    }
+    for (auto& rank : ranks) buffer(*rank)[k] = value;
+  }
+}
+
+/// Largest difference between the ranks' parameters and the whole ones after some steps, by their size.
+double difference(const Options& options, const Case& c, DType dtype = DType::f64) {
+  // Beside the sharded tensor lies one that every rank holds whole.
+  const TensorSpec replicated = spec_of({6, 5}, dtype);
+  Trial whole({options}, {spec_of(c.shape, dtype), replicated});
+  std::vector<std::unique_ptr<Trial>> ranks;
+  for (const Shard& shard : c.ranks) {
+    TensorSpec spec = spec_of(c.shape, dtype);
+    spec.shard = shard;
+    ranks.push_back(std::make_unique<Trial>(std::vector<Options>{options}, std::vector<TensorSpec>{spec, replicated}));
+  }
+  whole.fill_params(1);
+  for (auto& rank : ranks) rank->fill_params(1);
+  for (uint64_t step = 0; step < 25; ++step) {
+    whole.fill_grads(100 + step);
+    whole.run();
+    for (auto& rank : ranks) rank->fill_grads(100 + step);
+    for (int phase = 0; phase < static_cast<int>(ranks[0]->plan.phases.size()); ++phase) {
+      for (auto& rank : ranks) core::run_phase(rank->plan, phase, rank->step);
+      all_reduce(ranks, phase);
+    }
+  }
+  double largest = 0;
+  for (auto& rank : ranks) {
+    EXPECT_EQ(rank->counters[0], 25);
+    rank->for_each_element([&](size_t k, int64_t local, int64_t element) {
+      const double expected = whole.param(k).get(element);
+      const double given = rank->param(k).get(local);
+      EXPECT_TRUE(std::isfinite(given));
+      largest = std::max(largest, std::abs(given - expected) / (1 + std::abs(expected)));
+    });
+  }
+  return largest;
+}
+
+class Sharding : public testing::TestWithParam<std::string> {};
+
+TEST_P(Sharding, EqualsTheWholeTensor) {
+  for (const Case& c : cases()) EXPECT_LE(difference(Options(GetParam()), c), 1e-12) << c.name;
+}
+
+TEST_P(Sharding, EqualsTheWholeTensorWithEveryOption) {
+  Options o(GetParam());
+  o.cautious = 1;
+  o.max_grad_norm = 0.8;
+  o.weight_decay = 0.1;
+  o.maximize = 1;
+  if (o.word() == "came") o.confidence_1d = o.bias_correction = 1;
+  if (o.word() == "adafactor") {
+    o.scale_parameter = o.relative_step = o.lr_in_momentum = 1;
+    o.beta2_decay = -0.8;
+  }
+  for (const Case& c : cases()) EXPECT_LE(difference(o, c), 1e-12) << c.name;
+}
+
+TEST_P(Sharding, EqualsTheWholeTensorInEitherView) {
+  Options o(GetParam());
+  if (o.word() != "came" && o.word() != "adafactor" && o.word() != "sm3") return;
+  for (const came_view view : {CAME_VIEW_FOLD, CAME_VIEW_LAST_TWO}) {
+    o.view = view;
+    for (const Case& c : cases()) {
+      // Some cuts are a range of rows or columns in one view only; in the other they are refused (view_test.cpp).
+      if (view == CAME_VIEW_FOLD && c.shape.size() == 3 && c.name != "experts") continue;
+      if (view == CAME_VIEW_LAST_TWO && c.name == "columns of a folded convolution") continue;
+      EXPECT_LE(difference(o, c), 1e-12) << c.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Sharding, testing::ValuesIn(all_words()), [](const auto& param) { return param.param; });
+
+TEST(ShardingRounding, StochasticRoundingFollowsTheWholeTensorsElements) {
+  Options o = Options::adamw();
+  o.stochastic_rounding = 1;
+  o.lr = 1e-4;
+  o.momentum_dtype = CAME_DTYPE_BF16;
+  for (const Case& c : cases()) EXPECT_EQ(difference(o, c, DType::bf16), 0.0) << c.name;
+}
+
+TEST(ShardingStep, AWholeStepOfAShardedPlanIsRefused) {
+  TensorSpec spec = spec_of({4, 3});
+  spec.shard = Shard{1, {0, 0}, {2, 3}};
+  Trial run({Options::came()}, {spec});
+  const std::string before = run.image();
+  expect_error([&] { run.run(); }, "tensor 0 'w'", "sharded", "came_plan_run_phase");
+  EXPECT_EQ(run.image(), before);
+}
+
+}  // namespace
+}  // namespace came::test

@@ -1,0 +1,163 @@
+// A plan with memory for everything it needs, filled with seeded numbers: what most tests start from.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "came/came.hpp"
+#include "core/backend.hpp"
+#include "core/dtype.hpp"
+#include "core/plan.hpp"
+#include "core/step.hpp"
+
+namespace came::test {
+
+/// Zeroed memory, aligned for every element type.
+class Buffer {
+ public:
+  explicit Buffer(int64_t bytes) : bytes_(bytes), words_(static_cast<size_t>(bytes + 7) / 8, 0) {}
+  [[nodiscard]] void* data() { return words_.data(); }
+  [[nodiscard]] std::string bytes() const { return {reinterpret_cast<const char*>(words_.data()), size_t(bytes_)}; }
+
+ private:
+  int64_t bytes_;
+  std::vector<uint64_t> words_;
+};
+
+inline const std::vector<std::string>& all_words() {
+  static const std::vector<std::string> words{"came", "adafactor", "adam", "adamw", "lamb", "sm3"};
+  return words;
+}
+
+inline TensorSpec spec_of(std::vector<int64_t> shape, DType dtype = DType::f64, int group = 0) {
+  TensorSpec spec;
+  spec.name = "w";
+  spec.shape = std::move(shape);
+  spec.dtype = dtype;
+  spec.group = group;
+  return spec;
+}
+
+/// A plan and its memory.  Gradients and parameters are set as f64 and rounded to the tensors' types.
+class Trial {
+ public:
+  Trial(const std::vector<Options>& groups, const std::vector<TensorSpec>& specs, const core::Tiling* tiling = nullptr)
+      : plan(core::make_plan({groups.begin(), groups.end()}, specs, core::reference_backend(), tiling)),
+        workspace(plan.memory.workspace_bytes),
+        reductions(plan.memory.reduction_bytes),
+        counters(groups.size(), 0),
+        group_count_(static_cast<int64_t>(groups.size())) {
+    for (const core::Tensor& t : plan.tensors) {
+      params.emplace_back(t.local_elements * core::element_size(t.dtype));
+      grads.emplace_back(t.local_elements * core::element_size(t.grad_dtype));
+      for (const core::State& s : t.states) states.emplace_back(s.bytes);
+    }
+    for (size_t k = 0; k < plan.tensors.size(); ++k) {
+      const core::Tensor& t = plan.tensors[k];
+      param_views.emplace_back(params[k].data(), t.local_shape, t.dtype);
+      grad_views.emplace_back(grads[k].data(), t.local_shape, t.grad_dtype);
+      for (const core::State& s : t.states) {
+        state_views.emplace_back(states[state_views.size()].data(), s.shape, s.dtype);
+      }
+    }
+    counter_view = TensorView(counters.data(), {&group_count_, 1});
+    step.set_tensors(param_views, grad_views);
+    step.set_states(state_views);
+    step.step = &counter_view;
+    step.workspace = workspace.data();
+    step.workspace_bytes = plan.memory.workspace_bytes;
+    step.reductions = reductions.data();
+    step.reduction_bytes = plan.memory.reduction_bytes;
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+  [[nodiscard]] core::Cells param(size_t k) { return {params[k].data(), plan.tensors[k].dtype}; }
+  [[nodiscard]] core::Cells grad(size_t k) { return {grads[k].data(), plan.tensors[k].grad_dtype}; }
+  [[nodiscard]] core::Cells state(size_t k) { return {state_views[k].data, static_cast<DType>(state_views[k].dtype)}; }
+
+  /// Calls f(tensor, local element, element of the whole tensor) for everything this rank holds.
+  template <class F>
+  void for_each_element(F f) const {
+    for (size_t k = 0; k < plan.tensors.size(); ++k) {
+      const core::Tensor& t = plan.tensors[k];
+      int64_t local = 0;
+      for (int64_t b = 0; b < t.local.batch.count; ++b) {
+        for (int64_t i = 0; i < t.local.rows.count; ++i) {
+          for (int64_t j = 0; j < t.local.cols.count; ++j, ++local) {
+            const int64_t row = (t.local.batch.begin + b) * t.view.rows + t.local.rows.begin + i;
+            f(k, local, row * t.view.cols + t.local.cols.begin + j);
+          }
+        }
+      }
+    }
+  }
+  /// Calls f(state, element) for all state.
+  template <class F>
+  void for_each_state(F f) const {
+    for (size_t s = 0; s < states.size(); ++s) {
+      const int64_t size = core::element_size(static_cast<DType>(state_views[s].dtype));
+      for (int64_t i = 0; i < static_cast<int64_t>(states[s].bytes().size()) / size; ++i) f(s, i);
+    }
+  }
+  /// Random values by (seed, tensor, element of the whole tensor): every rank sees its part of the same tensor.
+  void fill_params(uint64_t seed) {
+    for_each_element([&](size_t k, int64_t local, int64_t whole) { param(k).set(local, draw(seed, k, whole)); });
+  }
+  void fill_grads(uint64_t seed) {
+    for_each_element([&](size_t k, int64_t local, int64_t whole) { grad(k).set(local, draw(seed, k + 1000, whole)); });
+  }
+  void run() { core::run_step(plan, step); }
+
+  /// Every byte a step may write.
+  [[nodiscard]] std::string image() const {
+    std::string all;
+    for (const Buffer& b : params) all += b.bytes();
+    for (const Buffer& b : states) all += b.bytes();
+    for (const int64_t c : counters) all += std::to_string(c) + ";";
+    return all;
+  }
+
+  core::Plan plan;
+  std::vector<Buffer> params, grads, states;
+  Buffer workspace, reductions;
+  std::vector<int64_t> counters;
+  std::vector<TensorView> param_views, grad_views, state_views;
+  TensorView counter_view;
+  Step step;
+
+ private:
+  static double draw(uint64_t seed, size_t tensor, int64_t element) {
+    std::mt19937_64 engine(algorithms::mix64(seed * 1000003 + tensor) + static_cast<uint64_t>(element));
+    return std::normal_distribution<double>()(engine);
+  }
+  int64_t group_count_;
+};
+
+/// The message of the Error that f throws; "" if it throws none.
+template <class F>
+std::string error_of(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Expects f to throw an Error whose message has all these parts.
+template <class F, class... Parts>
+void expect_error(F f, const Parts&... parts) {
+  const std::string message = error_of(f);
+  EXPECT_NE(message, "") << "no error";
+  for (const std::string& part : {std::string(parts)...}) {
+    EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' missing in: " << message;
+  }
+}
+
+}  // namespace came::test
