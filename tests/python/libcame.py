@@ -1,0 +1,163 @@
+"""libcame through its C ABI, for the conformance tests: numpy arrays in, optimizer steps out."""
+
+import ctypes
+import os
+
+import numpy as np
+
+_DTYPES = {"float64": 1, "float32": 2, "int64": 5}
+_NUMPY = {number: np.dtype(name) for name, number in _DTYPES.items()}
+
+_u32, _i32, _i64, _u64, _f64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_double
+_ptr, _text = ctypes.c_void_p, ctypes.c_char_p
+
+
+def _struct(name, *fields):
+    return type(name, (ctypes.Structure,), {"_fields_": [("struct_size", _u32), *fields]})
+
+
+_REALS = ("lr beta1 beta2 beta3 eps eps1 eps2 clip_threshold weight_decay max_grad_norm beta2_decay").split()
+_FLAGS = (
+    "view momentum_dtype bias_correction confidence_1d cautious stochastic_rounding maximize relative_step "
+    "warmup_init scale_parameter lr_in_momentum reserved"
+).split()
+Options = _struct(
+    "Options", ("algorithm", _i32), *[(n, _f64) for n in _REALS], ("seed", _u64), *[(n, _i32) for n in _FLAGS]
+)
+Tensor = _struct(
+    "Tensor",
+    ("dtype", _i32),
+    ("data", _ptr),
+    ("shape", ctypes.POINTER(_i64)),
+    ("ndim", _i32),
+    ("device", _i32),
+    ("device_index", _i32),
+    ("reserved", _i32),
+)
+TensorSpec = _struct(
+    "TensorSpec",
+    ("group", _i32),
+    ("name", _text),
+    ("shape", ctypes.POINTER(_i64)),
+    ("ndim", _i32),
+    ("dtype", _i32),
+    ("grad_dtype", _i32),
+    ("reserved", _i32),
+    ("id", _u64),
+    ("split_dims", _u64),
+    ("shard_offset", ctypes.POINTER(_i64)),
+    ("shard_extent", ctypes.POINTER(_i64)),
+)
+StateInfo = _struct(
+    "StateInfo",
+    ("dtype", _i32),
+    ("name", _text),
+    ("shape", ctypes.POINTER(_i64)),
+    ("ndim", _i32),
+    ("reserved", _i32),
+    ("tensor", _i64),
+    ("bytes", _i64),
+)
+Memory = _struct(
+    "Memory",
+    ("reserved", _i32),
+    *[(n, _i64) for n in ("parameters", "gradients", "state", "workspace", "reductions", "peak")],
+)
+Step = _struct(
+    "Step",
+    ("reserved", _i32),
+    ("tensor_count", _i64),
+    ("params", ctypes.POINTER(Tensor)),
+    ("grads", ctypes.POINTER(Tensor)),
+    ("state_count", _i64),
+    ("states", ctypes.POINTER(Tensor)),
+    *[(n, ctypes.POINTER(Tensor)) for n in ("step", "lr", "grad_scale", "found_inf")],
+    ("workspace", _ptr),
+    ("workspace_bytes", _i64),
+    ("reductions", _ptr),
+    ("reduction_bytes", _i64),
+    ("stream", _ptr),
+)
+
+lib = ctypes.CDLL(os.environ["CAME_LIBRARY"])
+lib.came_error_message.restype = _text
+
+
+def check(status):
+    if status != 0:
+        raise ValueError(lib.came_error_message().decode())
+
+
+def _sizes(shape):
+    return (_i64 * len(shape))(*shape)
+
+
+def _view(array):
+    sizes = _sizes(array.shape)
+    view = Tensor(ctypes.sizeof(Tensor), _DTYPES[array.dtype.name], array.ctypes.data, sizes, array.ndim)
+    view.keep = (array, sizes)
+    return view
+
+
+class Stepper:
+    """One plan over copies of `params` with zeroed state; `step(grads)` advances `self.params` in place."""
+
+    def __init__(self, word, params, **options):
+        algorithm = _i32()
+        check(lib.came_algorithm_find(word.encode(), ctypes.byref(algorithm)))
+        self.options = Options()
+        check(lib.came_options_init(ctypes.byref(self.options), algorithm))
+        for name, value in options.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            check(lib.came_options_set(ctypes.byref(self.options), name.encode(), text.encode()))
+        self.params = [np.array(p, copy=True, order="C") for p in params]
+        specs = (TensorSpec * len(params))()
+        self._keep = []
+        for spec, p in zip(specs, self.params):
+            sizes = _sizes(p.shape)
+            self._keep.append(sizes)
+            spec.struct_size = ctypes.sizeof(TensorSpec)
+            spec.shape, spec.ndim, spec.dtype = sizes, p.ndim, _DTYPES[p.dtype.name]
+        self.plan = _ptr()
+        check(
+            lib.came_plan_create(
+                ctypes.byref(self.options), 1, specs, _i64(len(params)), 1, ctypes.byref(self.plan)
+            )
+        )
+        self._make_state()
+        memory = Memory(ctypes.sizeof(Memory))
+        check(lib.came_plan_memory(self.plan, ctypes.byref(memory)))
+        self.memory = memory
+        self.workspace = np.zeros(memory.workspace // 8)
+        self.reductions = np.zeros(memory.reductions // 8)
+        self.count = np.zeros((), np.int64)
+
+    def _make_state(self):
+        count = _i64()
+        check(lib.came_plan_state_count(self.plan, ctypes.byref(count)))
+        self.state = [{} for _ in self.params]
+        self._flat = []
+        for k in range(count.value):
+            info = StateInfo(ctypes.sizeof(StateInfo))
+            check(lib.came_plan_state(self.plan, _i64(k), ctypes.byref(info)))
+            array = np.zeros(info.shape[: info.ndim], _NUMPY[info.dtype])
+            self.state[info.tensor][info.name.decode()] = array
+            self._flat.append(array)
+
+    def step(self, grads, lr=None):
+        grads = [np.asarray(g, order="C") for g in grads]
+        views = [[_view(a) for a in arrays] for arrays in (self.params, grads, self._flat)]
+        arrays = [(Tensor * len(v))(*v) for v in views]
+        count = _view(self.count)
+        rate = _view(np.array(self.options.lr if lr is None else lr))
+        step = Step(ctypes.sizeof(Step))
+        step.tensor_count, step.params, step.grads = len(grads), arrays[0], arrays[1]
+        step.state_count, step.states = len(self._flat), arrays[2]
+        step.step, step.lr = ctypes.pointer(count), ctypes.pointer(rate)
+        step.workspace, step.workspace_bytes = self.workspace.ctypes.data, self.workspace.nbytes
+        step.reductions, step.reduction_bytes = self.reductions.ctypes.data, self.reductions.nbytes
+        check(lib.came_plan_step(self.plan, ctypes.byref(step)))
+
+    def __del__(self):
+        if getattr(self, "plan", None):
+            lib.came_plan_destroy(self.plan)

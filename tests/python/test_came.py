@@ -1,0 +1,88 @@
+"""CAME against the authors' package, and against the paper's Algorithm 2 in numpy."""
+
+import numpy as np
+import pytest
+import torch
+from came_pytorch import CAME
+from cases import FAMILIES, SHAPES, TOLERANCE, error, fold, gradients, learning_rates, start
+from libcame import Stepper
+from papers import Came
+
+LR = 2e-3
+
+
+def run_ours(shape, family, **options):
+    ours = Stepper("came", [start(shape)], **options)
+    for g, lr in zip(gradients(family, shape), learning_rates(LR)):
+        ours.step([g], lr)
+    return ours
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_equals_the_authors_package(shape, family):
+    ours = run_ours(shape, family, view="last_two", weight_decay=0.1)
+    p = torch.nn.Parameter(torch.tensor(start(shape)))
+    theirs = CAME([p], lr=LR, weight_decay=0.1)
+    for g, lr in zip(gradients(family, shape), learning_rates(LR)):
+        theirs.param_groups[0]["lr"] = lr
+        p.grad = torch.tensor(g)
+        theirs.step()
+    assert error(ours.params[0], p.detach().numpy(), start(shape)) <= TOLERANCE
+    for name, array in ours.state[0].items():
+        their = theirs.state[p][name].numpy()
+        assert array.shape == their.shape, name
+        np.testing.assert_allclose(array, their, rtol=1e-10, atol=1e-10 * np.abs(their).max(initial=0), err_msg=name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_folds_tensors_of_many_dimensions_into_one_matrix(shape, family):
+    ours = run_ours(shape, family, view="fold")
+    paper = Came(start(shape).reshape(fold(shape)))
+    for g, lr in zip(gradients(family, shape), learning_rates(LR)):
+        paper.step(g.reshape(fold(shape)), lr)
+    assert error(ours.params[0], paper.p.reshape(shape), start(shape)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bias_correction": True},
+        {"confidence_1d": True},
+        {"confidence_1d": True, "bias_correction": True},
+        {"cautious": True},
+        {"cautious": True, "confidence_1d": True, "bias_correction": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(23, 17), (31,), ()], ids=str)
+def test_options_follow_the_documented_equations(shape, options):
+    ours = run_ours(shape, "drifting", weight_decay=0.1, **options)
+    paper = Came(start(shape), wd=0.1, **options)
+    for g, lr in zip(gradients("drifting", shape), learning_rates(LR)):
+        paper.step(g, lr)
+    assert error(ours.params[0], paper.p, start(shape)) <= TOLERANCE
+
+
+def test_ascends_when_told_to_maximize():
+    up, down = Stepper("came", [start((7, 13))], maximize=True), Stepper("came", [start((7, 13))])
+    for g in gradients("random", (7, 13)):
+        up.step([g])
+        down.step([-g])
+    np.testing.assert_array_equal(up.params[0], down.params[0])
+
+
+def test_clips_the_norm_of_all_gradients_together():
+    shapes = [(23, 17), (31,)]
+    ours = Stepper("came", [start(s) for s in shapes], max_grad_norm=0.5)
+    plain = Stepper("came", [start(s) for s in shapes])
+    for gs in zip(*(gradients("anisotropic", s) for s in shapes)):
+        tensors = [torch.nn.Parameter(torch.zeros(s, dtype=torch.float64)) for s in shapes]
+        for t, g in zip(tensors, gs):
+            t.grad = torch.tensor(g)
+        torch.nn.utils.clip_grad_norm_(tensors, 0.5)
+        ours.step(gs)
+        plain.step([t.grad.numpy() for t in tensors])
+    for a, b, s in zip(ours.params, plain.params, shapes):
+        assert error(a, b, start(s)) <= TOLERANCE
