@@ -21,6 +21,7 @@ add_library(came_build INTERFACE)
 # No contraction into fused multiply-adds: the same bits from every compiler and target.
 target_compile_options(came_build INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -ffp-contract=off)
 if(CAME_SANITIZE)
-  target_compile_options(came_build INTERFACE -fsanitize=${CAME_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(came_build INTERFACE -fsanitize=${CAME_SANITIZE} -fno-sanitize-recover=all
+                                              -fno-omit-frame-pointer)
   target_link_options(came_build INTERFACE -fsanitize=${CAME_SANITIZE})
 endif()

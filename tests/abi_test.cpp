@@ -38,7 +38,7 @@ TEST(Abi, StructOfANewerAbiIsRefused) {
   came_tensor_spec spec = CAME_TENSOR_SPEC_INIT;
   spec.struct_size += 8;
   expect_status(came_plan_create(&options, 1, &spec, 1, CAME_BACKEND_AUTO, &plan), CAME_STATUS_ABI_MISMATCH,
-                "tensor 0.struct_size");
+                "tensors[0].struct_size");
   ASSERT_EQ(came_plan_create(&options, 1, nullptr, 0, CAME_BACKEND_AUTO, &plan), CAME_STATUS_OK);
   came_step step = CAME_STEP_INIT;
   step.struct_size += 8;

@@ -16,6 +16,7 @@ class Contract : public testing::TestWithParam<std::string> {
       list.push_back(spec_of({9}, dtype));
       list.push_back(spec_of({}, dtype));
     }
+    list.push_back(spec_of({67, 65}, DType::f32));  // not small: rows are owned, columns reduced
     return list;
   }
   /// Default options, and all options at once.

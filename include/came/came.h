@@ -45,7 +45,7 @@ enum {
   CAME_STATUS_INTERNAL = 5          /**< A defect of the library; please report it. */
 };
 
-/** Message of this thread's last failed call; "" if none failed.  Valid until the thread's next call. */
+/** Message of this thread's last failed call; "" if none failed.  Valid until the thread's next failed call. */
 CAME_API const char* came_error_message(void);
 /** Name of a status, such as "invalid argument". */
 CAME_API const char* came_status_name(came_status status);
@@ -154,6 +154,16 @@ typedef struct came_tensor {
 /** Initial value of a came_tensor. */
 #define CAME_TENSOR_INIT \
   { sizeof(came_tensor), CAME_DTYPE_F32, 0, 0, 0, CAME_DEVICE_CPU, 0, 0 }
+
+/** A tensor in host memory; shape is not copied. */
+static inline came_tensor came_tensor_make(void* data, came_dtype dtype, const int64_t* shape, int32_t ndim) {
+  came_tensor tensor = CAME_TENSOR_INIT;
+  tensor.data = data;
+  tensor.dtype = dtype;
+  tensor.shape = shape;
+  tensor.ndim = ndim;
+  return tensor;
+}
 
 /** What a plan knows of one parameter. */
 typedef struct came_tensor_spec {

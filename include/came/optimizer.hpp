@@ -45,8 +45,8 @@ class Optimizer {
     optimizer_.reset(optimizer);
   }
   /// Builds an optimizer with one group.
-  Optimizer(const Options& options, const std::vector<Parameter>& parameters)
-      : Optimizer(std::vector<Options>{options}, parameters) {}
+  Optimizer(const Options& options, const std::vector<Parameter>& parameters, Backend backend = Backend::automatic)
+      : Optimizer(std::vector<Options>{options}, parameters, backend) {}
 
   /// One step.
   void step() { check(came_optimizer_step(optimizer_.get(), nullptr, nullptr)); }

@@ -41,13 +41,20 @@ T& required(T* pointer, const char* name) {
 
 /// The struct behind a pointer argument, of this ABI's size.
 template <class T>
-T& checked_struct(T* pointer, const std::string& name) {
-  T& value = required(pointer, name.c_str());
+T& checked_struct(T* pointer, const char* name) {
+  T& value = required(pointer, name);
   if (value.struct_size != sizeof(T)) {
     core::fail(Status::abi_mismatch, name, ".struct_size is ", value.struct_size, ", expected ", sizeof(T),
                value.struct_size > sizeof(T) ? ": the caller was built for a newer ABI of libcame" : "");
   }
   return value;
+}
+
+/// Element `index` of an array argument of structs.
+template <class T>
+const T& checked_element(const T* array, int64_t index, const char* name) {
+  required(array, name);
+  return checked_struct(array + index, (std::string(name) + "[" + std::to_string(index) + "]").c_str());
 }
 
 std::vector<came_options> copy_groups(const came_options* groups, int32_t count);

@@ -32,8 +32,7 @@ came_status came_optimizer_create(const came_options* groups, int32_t group_coun
     if (parameter_count < 0) core::invalid("parameter_count: ", parameter_count, " given, expected at least 0");
     std::vector<came::Parameter> list;
     for (int64_t k = 0; k < parameter_count; ++k) {
-      required(parameters, "parameters");
-      const came_parameter& p = checked_struct(parameters + k, "parameters[" + std::to_string(k) + "]");
+      const came_parameter& p = checked_element(parameters, k, "parameters");
       list.push_back({p.name != nullptr ? p.name : "", view_of(p.param), view_of(p.grad), p.group});
     }
     const core::Backend& chosen = core::find_backend(backend);
@@ -79,10 +78,9 @@ came_status came_optimizer_load_state(came_optimizer* optimizer, const came_name
     if (count < 0) core::invalid("count: ", count, " given, expected at least 0");
     std::vector<came::NamedTensor> list;
     for (int64_t k = 0; k < count; ++k) {
-      required(states, "states");
-      const std::string label = "states[" + std::to_string(k) + "]";
-      const came_named_tensor& s = checked_struct(states + k, label);
-      list.push_back({required(s.name, (label + ".name").c_str()) != '\0' ? s.name : "", view_of(s.tensor)});
+      const came_named_tensor& given = checked_element(states, k, "states");
+      if (given.name == nullptr) core::invalid("states[", k, "].name is null, expected an address");
+      list.push_back({given.name, view_of(given.tensor)});
     }
     optimizer_of(optimizer).load_state(list);
   });

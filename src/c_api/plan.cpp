@@ -55,9 +55,7 @@ std::vector<came::TensorSpec> came::c_api::copy_specs(const came_tensor_spec* sp
   if (count < 0) core::invalid("tensor_count: ", count, " given, expected at least 0");
   std::vector<TensorSpec> copy;
   for (int64_t k = 0; k < count; ++k) {
-    required(specs, "tensors");
-    const std::string label = "tensor " + std::to_string(k);
-    copy.push_back(copy_spec(checked_struct(specs + k, label), label));
+    copy.push_back(copy_spec(checked_element(specs, k, "tensors"), "tensor " + std::to_string(k)));
   }
   return copy;
 }

@@ -88,6 +88,7 @@ void place(Tensor& t, const TensorSpec& spec, View wanted, bool factored) {
 Owner choose_owner(const Tensor& t) {
   if (!t.factored) return Owner::none;
   const Local& l = t.local;
+  if (!l.splits_rows && !l.splits_cols && t.view.rows * t.view.cols <= kSmallMatrix) return Owner::matrix;
   // Matrices on other ranks are out of sight when the RMS of the whole tensor is taken: one reduction more.
   if (l.splits_batch || (l.splits_rows && l.splits_cols)) return Owner::none;
   if (l.splits_cols) return Owner::columns;
@@ -115,6 +116,7 @@ Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_
   t.factored = optimizer.factored && t.shape.size() >= 2;
   place(t, spec, static_cast<View>(options.view), t.factored);
   t.owner = choose_owner(t);
+  t.slot_blocks = t.block_per_matrix() ? t.view.batch : 1;
   t.local_elements = t.local.batch.count * t.local.rows.count * t.local.cols.count;
   t.states = optimizer.states(options, t);
   for (State& state : t.states) {
@@ -141,7 +143,7 @@ void add_phases(Plan& plan, const Descriptor& optimizer) {
         const ReductionShape shape =
             kind == PhaseKind::norm ? ReductionShape{0, 0, 1} : optimizer.reduction(plan.options(t), t, kind);
         t.slots.push_back({shape, offset});
-        offset += t.view.batch * shape.size(t.view.rows, t.view.cols);
+        offset += t.slot_blocks * shape.size(t.view.rows, t.view.cols);
       }
       (sharded ? phase.shared_count : phase.count) = offset - phase.offset;
     }
@@ -155,16 +157,20 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspa
   if (t.local_elements == 0) return;
   const int64_t all_rows = t.local.rows.count;
   const int64_t all_cols = t.local.cols.count;
-  const bool whole_rows = t.factored && t.owner == Owner::rows;
-  const bool whole_cols = t.factored && t.owner == Owner::columns;
+  const bool whole_matrix = t.factored && t.owner == Owner::matrix;
+  const bool whole_rows = whole_matrix || (t.factored && t.owner == Owner::rows);
+  const bool whole_cols = whole_matrix || (t.factored && t.owner == Owner::columns);
   const int64_t most_cols = std::max<int64_t>(1, whole_cols ? tiling.elements / all_rows : tiling.cols);
   const int64_t cols = whole_rows ? all_cols : std::min(all_cols, most_cols);
   const int64_t rows = whole_cols ? all_rows : std::clamp<int64_t>(tiling.elements / cols, 1, all_rows);
+  const int64_t batch = whole_matrix ? std::max<int64_t>(1, tiling.elements / (rows * cols)) : 1;
 
-  for (int64_t b = 0; b < t.local.batch.count; ++b) {
+  const auto part = [](int64_t begin, int64_t most, int64_t end) { return Range{begin, std::min(most, end - begin)}; };
+  for (int64_t b = 0; b < t.local.batch.count; b += batch) {
     for (int64_t i = 0; i < all_rows; i += rows) {
       for (int64_t j = 0; j < all_cols; j += cols) {
-        const Tile tile{index, b, {i, std::min(rows, all_rows - i)}, {j, std::min(cols, all_cols - j)}, workspace};
+        const Tile tile{index, part(b, batch, t.local.batch.count), part(i, rows, all_rows), part(j, cols, all_cols),
+                        workspace};
         int64_t block = 0;
         for (const Slot& slot : t.slots) {
           block = std::max(block, slot.shape.size(tile.rows.count, tile.cols.count));
@@ -195,13 +201,13 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
   plan.memory.struct_size = sizeof(came_memory);
   const Descriptor& optimizer = descriptor(plan.algorithm);
 
-  int64_t matrices = 0;
+  int64_t derived = 0;
   for (size_t k = 0; k < specs.size(); ++k) {
     Tensor t = make_tensor(specs[k], k, groups, optimizer);
     t.first_state = plan.state_count;
-    t.first_matrix = matrices;
+    t.first_derived = derived;
     plan.state_count += static_cast<int64_t>(t.states.size());
-    matrices += t.local.batch.count;
+    derived += t.block_per_matrix() ? t.local.batch.count : 1;
     plan.sharded = plan.sharded || t.sharded;
     plan.memory.parameter_bytes += t.local_elements * element_size(t.dtype);
     plan.memory.gradient_bytes += t.local_elements * element_size(t.grad_dtype);
@@ -215,7 +221,7 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
     add_tiles(plan, static_cast<int64_t>(k), tiling != nullptr ? *tiling : backend.tiling, workspace);
   }
   plan.derived_offset = workspace;
-  workspace += matrices * kDerived;
+  workspace += derived * kDerived;
   plan.memory.workspace_bytes = workspace * static_cast<int64_t>(sizeof(double));
   plan.memory.peak_bytes = plan.memory.state_bytes + plan.memory.workspace_bytes + plan.memory.reduction_bytes;
   return plan;

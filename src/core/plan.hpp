@@ -3,7 +3,8 @@
 //
 // Reduction tree: every tile writes one block of partial results; blocks are combined in f64 in tile order into the
 // slot of their tensor; slots of sharded tensors come first, so that ranks all-reduce one contiguous run per phase.
-// A slot holds, per matrix, `rows` vectors over its rows, `cols` vectors over its columns, and scalars.
+// A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars; or, where no vectors are
+// reduced, one set of scalars for the whole tensor.
 #pragma once
 
 #include <cstdint>
@@ -49,15 +50,18 @@ struct Tensor {
   MatrixView view;
   Local local;
   std::vector<State> states;
-  int64_t first_state = 0;   ///< Index of states[0] among all states of the plan.
-  int64_t first_matrix = 0;  ///< Index of its first local matrix among all local matrices of the plan.
-  std::vector<Slot> slots;   ///< One per phase.
+  int64_t first_state = 0;    ///< Index of states[0] among all states of the plan.
+  int64_t slot_blocks = 1;    ///< Blocks in a slot: one per matrix of the whole tensor, or one.
+  int64_t first_derived = 0;  ///< Index of its first Derived among all of the plan: one per local block of a slot.
+  std::vector<Slot> slots;    ///< One per phase.
+
+  [[nodiscard]] bool block_per_matrix() const { return factored && owner != Owner::matrix; }
 };
 
-/// A block of one matrix, in the rank's own row and column numbers.
+/// A block of one matrix, or several whole ones, in the rank's own numbers.
 struct Tile {
   int64_t tensor = 0;
-  int64_t batch = 0;
+  Range batch;
   Range rows;
   Range cols;
   int64_t partial = 0;  ///< Offset of its block in the workspace, in doubles.
@@ -72,7 +76,7 @@ struct Phase {
   int64_t count = 0;         ///< Doubles of all tensors.
 };
 
-/// The largest tile a backend takes.  Owned rows or columns are never cut.
+/// The largest tile a backend takes.  What a worker owns is never cut.
 struct Tiling {
   int64_t elements = 0;
   int64_t cols = 0;
@@ -86,7 +90,7 @@ struct Plan {
   std::vector<Tile> tiles;
   std::vector<Phase> phases;
   int64_t state_count = 0;
-  int64_t derived_offset = 0;  ///< In the workspace, in doubles: kDerived per local matrix.
+  int64_t derived_offset = 0;  ///< In the workspace, in doubles.
   came_memory memory{};
   bool sharded = false;
 
@@ -97,7 +101,7 @@ struct Plan {
   [[nodiscard]] int find(PhaseKind kind) const;
 };
 
-/// Doubles of workspace per local matrix in which a backend keeps what follows from a reduction.
+/// Doubles of workspace in which a backend keeps what follows from a reduction, per local block of a slot.
 inline constexpr int64_t kDerived = 3;
 
 /// Makes a plan; `tiling` overrides the backend's (for tests).

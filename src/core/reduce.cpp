@@ -29,8 +29,8 @@ void combine_partials(const Plan& plan, int phase, const double* workspace, doub
     const MatrixView& view = t.view;
     const double* from = workspace + tile.partial;
     // The slot counts matrices, rows and columns of the whole tensor, the tile those of this rank.
-    double* into =
-        reductions + slot.offset + (t.local.batch.begin + tile.batch) * slot.shape.size(view.rows, view.cols);
+    const int64_t block = t.block_per_matrix() ? t.local.batch.begin + tile.batch.begin : 0;
+    double* into = reductions + slot.offset + block * slot.shape.size(view.rows, view.cols);
     for (int64_t v = 0; v < slot.shape.rows; ++v, from += tile.rows.count, into += view.rows) {
       fold(p.op, from, into + t.local.rows.begin + tile.rows.begin, tile.rows.count);
     }

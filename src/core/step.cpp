@@ -20,7 +20,7 @@ void check_struct(uint32_t given, size_t expected, const std::string& label, con
 
 void check_address(const void* data, int64_t alignment, const std::string& label, const char* role) {
   if (data == nullptr) invalid(label, ": ", role, ".data is null, expected the address of its elements");
-  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) != 0) {
+  if (alignment > 1 && reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) != 0) {
     invalid(label, ": ", role, ".data is ", data, ", expected a multiple of ", alignment, " bytes");
   }
 }

@@ -26,11 +26,15 @@ struct MatrixView {
   [[nodiscard]] int64_t elements() const { return batch * rows * cols; }
 };
 
+/// A matrix of at most so many elements is small: one worker takes it whole.
+inline constexpr int64_t kSmallMatrix = 4096;
+
 /// Which statistics a worker can finish alone, because it holds all they are taken over.
 enum class Owner {
   rows,     ///< Whole rows: row statistics are local, column statistics are reduced.
   columns,  ///< Whole columns: the other way round.
-  none,     ///< Neither; both are reduced.
+  matrix,   ///< Whole small matrices: nothing but scalars of the whole tensor is reduced.
+  none,     ///< None of these; both are reduced.
 };
 
 /// The part of a view that this rank holds.

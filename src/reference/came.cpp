@@ -34,7 +34,7 @@ void run_momentum(const Subject& s, const Tile& tile, const Block& out) {
 }
 
 void finish_momentum(const Subject& s) {
-  for (int64_t b = 0; b < s.t.local.batch.count; ++b) {
+  for (int64_t b = 0; b < s.derived_count(); ++b) {
     const double mean = s.t.factored ? instability(s).finish(s, b) : 1.0;
     s.derived(b).confidence = std::sqrt(mean * correction(s));
   }
@@ -50,7 +50,7 @@ void run_apply(const Subject& s, const Tile& tile) {
     const core::Tensor& t = s.t;
     const double m = momentum.get(s.at(b, i, j));
     double direction = m;
-    if (t.factored) direction *= factors.inverse_root(s, b, i, j) * s.derived(b).confidence;
+    if (t.factored) direction *= factors.inverse_root(s, b, i, j) * factors.own_root(s, b) * s.derived(b).confidence;
     if (full) direction *= s.derived(b).confidence / std::sqrt(full.get(s.at(b, i, j)));
     if (s.o.cautious != 0) direction *= agrees(m, s.grad(b, i, j)) * s.derived(b).direction;
     s.move_param(b, i, j, s.lr * s.o.weight_decay, s.lr * direction);

@@ -54,9 +54,9 @@ double Subject::store_momentum(Cells momentum, int64_t b, int64_t i, int64_t j, 
   return momentum.get(at(b, i, j));
 }
 
-const double* Subject::slot(PhaseKind phase, int64_t b) const {
+const double* Subject::slot(PhaseKind phase, int64_t block) const {
   const core::Slot& slot = t.slots[static_cast<size_t>(plan.find(phase))];
-  return static_cast<const double*>(step_.reductions) + slot.offset + b * slot.shape.size(t.view.rows, t.view.cols);
+  return static_cast<const double*>(step_.reductions) + slot.offset + block * slot.shape.size(t.view.rows, t.view.cols);
 }
 
 const double* Subject::rows(PhaseKind phase, int64_t v, int64_t b) const {
@@ -75,21 +75,22 @@ const double* Subject::scalars(PhaseKind phase, int64_t b) const {
 
 double Subject::total(PhaseKind phase, int64_t k) const {
   const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
-  const int64_t index = k < 0 ? shape.scalars + k : k;
+  const int64_t size = shape.size(t.view.rows, t.view.cols);
+  const int64_t index = size - shape.scalars + (k < 0 ? shape.scalars + k : k);
   double sum = 0;
-  for (int64_t b = 0; b < t.view.batch; ++b) sum += scalars(phase, b - t.local.batch.begin)[index];
+  for (int64_t block = 0; block < t.slot_blocks; ++block) sum += slot(phase, block)[index];
   return sum;
 }
 
 Derived& Subject::derived(int64_t b) const {
   auto* all = reinterpret_cast<Derived*>(static_cast<double*>(step_.workspace) + plan.derived_offset);
-  return all[t.first_matrix + b];
+  return all[t.first_derived + (t.block_per_matrix() ? b : 0)];
 }
 
 void finish_agreement(const Subject& s, PhaseKind phase) {
   double factor = 1;
   if (s.o.cautious != 0) factor = s.elements() / std::max(s.total(phase, -1), 1e-3 * s.elements());
-  for (int64_t b = 0; b < s.t.local.batch.count; ++b) s.derived(b).direction = factor;
+  for (int64_t b = 0; b < s.derived_count(); ++b) s.derived(b).direction = factor;
 }
 
 }  // namespace came::reference

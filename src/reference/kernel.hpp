@@ -32,10 +32,10 @@ class Block {
   const Tile& tile_;
 };
 
-/// What follows from a reduction, per matrix; kept in the workspace until the step ends.
+/// What follows from a reduction, per block of a slot; kept in the workspace until the step ends.
 struct Derived {
-  double update = 0;      ///< Factor of the update: root of the mean row statistic over the clipping ratio.
-  double confidence = 0;  ///< Factor of the momentum: root of the mean row statistic of the instability.
+  double update = 0;      ///< Factor of the update: the clipping, with the root of the mean row average if reduced.
+  double confidence = 0;  ///< Factor of the momentum: the same for the instability, with its bias correction.
   double direction = 0;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
 };
 static_assert(sizeof(Derived) == core::kDerived * sizeof(double));
@@ -62,14 +62,16 @@ class Subject {
   /// Stores the momentum with the rounding the options ask for and returns what was stored.
   [[nodiscard]] double store_momentum(Cells momentum, int64_t b, int64_t i, int64_t j, double value) const;
 
-  /// Results of an earlier phase after its reduction, by the numbers of the whole tensor's matrices.
+  /// Results of an earlier phase for local matrix b after its reduction; vectors run over the whole matrix.
   [[nodiscard]] const double* rows(PhaseKind phase, int64_t v, int64_t b) const;
   [[nodiscard]] const double* cols(PhaseKind phase, int64_t v, int64_t b) const;
   [[nodiscard]] const double* scalars(PhaseKind phase, int64_t b) const;
-  /// Sum of a scalar over all matrices of the whole tensor; k counts from the end if negative.
+  /// Sum of a scalar over all blocks of the slot; k counts from the end if negative.
   [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
 
   [[nodiscard]] Derived& derived(int64_t b) const;
+  /// Number of different derived(b): as many as matrices here, or one.
+  [[nodiscard]] int64_t derived_count() const { return t.block_per_matrix() ? t.local.batch.count : 1; }
 
   [[nodiscard]] int64_t at(int64_t b, int64_t i, int64_t j) const {
     return (b * t.local.rows.count + i) * t.local.cols.count + j;
@@ -79,7 +81,7 @@ class Subject {
   [[nodiscard]] double elements() const { return static_cast<double>(t.view.elements()); }
 
  private:
-  [[nodiscard]] const double* slot(PhaseKind phase, int64_t b) const;
+  [[nodiscard]] const double* slot(PhaseKind phase, int64_t block) const;
   [[nodiscard]] uint32_t random(algorithms::Stream stream, int64_t b, int64_t i, int64_t j) const;
 
   const came_step& step_;
@@ -91,8 +93,10 @@ class Subject {
 /// Calls f(b, i, j) for every element of a tile, row by row.
 template <class F>
 void for_each(const Tile& tile, F f) {
-  for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
-    for (int64_t j = tile.cols.begin; j < tile.cols.begin + tile.cols.count; ++j) f(tile.batch, i, j);
+  for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
+    for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
+      for (int64_t j = tile.cols.begin; j < tile.cols.begin + tile.cols.count; ++j) f(b, i, j);
+    }
   }
 }
 

@@ -53,7 +53,7 @@ void finish(const Subject& s, PhaseKind done) {
   const double param_norm = std::sqrt(s.total(PhaseKind::moments, 0));
   const double update_norm = std::sqrt(s.total(PhaseKind::moments, 1));
   const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
-  for (int64_t b = 0; b < s.t.local.batch.count; ++b) s.derived(b).direction = ratio;
+  for (int64_t b = 0; b < s.derived_count(); ++b) s.derived(b).direction = ratio;
 }
 
 /// (24)

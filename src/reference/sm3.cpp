@@ -1,5 +1,6 @@
 // SM3-II over the rows and columns of a matrix: docs/algorithms.md, equations (25) to (27).
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "reference/kernel.hpp"
@@ -14,8 +15,9 @@ void apply_element(const Subject& s, int64_t b, int64_t i, int64_t j, double dir
   s.move_param(b, i, j, s.lr * s.o.weight_decay, s.lr * direction);
 }
 
-/// (25), (26) and, unless the direction waits to be rescaled, (27).
-void run_cover(const Subject& s, const Tile& tile, const Block& out) {
+/// (25) and, unless the direction waits to be rescaled, (27).  Hands every cover to keep(i, j, cover).
+template <class Keep>
+void run_elements(const Subject& s, const Tile& tile, Keep keep) {
   const Cells row = s.state("accumulator_row");
   const Cells col = s.state("accumulator_col");
   const Cells full = s.state("accumulator");
@@ -23,19 +25,47 @@ void run_cover(const Subject& s, const Tile& tile, const Block& out) {
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const int64_t k = s.at(b, i, j);
     const double g = s.grad(b, i, j);
-    double cover = 0;
-    if (s.t.factored) {
-      cover = std::min(row.get(s.row_at(b, i)), col.get(s.col_at(b, j))) + g * g;
-      out.row(0, i) = larger(out.row(0, i), cover);
-      out.col(0, j) = larger(out.col(0, j), cover);
-    } else {
-      cover = full.get(k) + g * g;
-      full.set(k, cover);
-    }
+    const double least = s.t.factored ? std::min(row.get(s.row_at(b, i)), col.get(s.col_at(b, j))) : full.get(k);
+    const double cover = least + g * g;
+    if (full) full.set(k, cover);
+    keep(i, j, cover);
     double direction = g / std::sqrt(cover + s.o.eps);
     if (momentum) direction = s.store_momentum(momentum, b, i, j, ema(momentum.get(k), s.o.beta1, direction));
     if (s.o.cautious == 0) apply_element(s, b, i, j, direction);
   });
+}
+
+/// The covers of the next step are the maxima of this one: (26).
+void store_covers(const Subject& s, int64_t b, const double* rows, const double* cols) {
+  const Cells row = s.state("accumulator_row");
+  const Cells col = s.state("accumulator_col");
+  for (int64_t i = 0; i < s.t.local.rows.count; ++i) row.set(s.row_at(b, i), rows[i]);
+  for (int64_t j = 0; j < s.t.local.cols.count; ++j) col.set(s.col_at(b, j), cols[j]);
+}
+
+void run_cover(const Subject& s, const Tile& tile, const Block& out) {
+  if (!s.t.factored) {
+    run_elements(s, tile, [](int64_t, int64_t, double) {});
+  } else if (s.t.owner != Owner::matrix) {
+    run_elements(s, tile, [&](int64_t i, int64_t j, double cover) {
+      out.row(0, i) = larger(out.row(0, i), cover);
+      out.col(0, j) = larger(out.col(0, j), cover);
+    });
+  } else {
+    for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
+      std::array<double, core::kSmallMatrix + 1> maxima;  // rows, then columns
+      std::fill_n(maxima.begin(), s.t.view.rows + s.t.view.cols, 0.0);
+      double* rows = maxima.data();
+      double* cols = rows + s.t.view.rows;
+      Tile matrix = tile;
+      matrix.batch = {b, 1};
+      run_elements(s, matrix, [&](int64_t i, int64_t j, double cover) {
+        rows[i] = larger(rows[i], cover);
+        cols[j] = larger(cols[j], cover);
+      });
+      store_covers(s, b, rows, cols);
+    }
+  }
 }
 
 void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
@@ -50,16 +80,11 @@ void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) 
   });
 }
 
-/// The covers of the next step are the reduced maxima of this one.
 void finish_cover(const Subject& s) {
-  if (!s.t.factored) return;
-  const Cells row = s.state("accumulator_row");
-  const Cells col = s.state("accumulator_col");
+  if (!s.t.block_per_matrix()) return;  // stored already
   for (int64_t b = 0; b < s.t.local.batch.count; ++b) {
-    const double* rows = s.rows(PhaseKind::cover, 0, b) + s.t.local.rows.begin;
-    const double* cols = s.cols(PhaseKind::cover, 0, b) + s.t.local.cols.begin;
-    for (int64_t i = 0; i < s.t.local.rows.count; ++i) row.set(s.row_at(b, i), rows[i]);
-    for (int64_t j = 0; j < s.t.local.cols.count; ++j) col.set(s.col_at(b, j), cols[j]);
+    store_covers(s, b, s.rows(PhaseKind::cover, 0, b) + s.t.local.rows.begin,
+                 s.cols(PhaseKind::cover, 0, b) + s.t.local.cols.begin);
   }
 }
 

@@ -4,7 +4,18 @@
 
 namespace came::reference {
 
+double Factors::mean_row(const Subject& s, int64_t b) const {
+  if (mean_of != b) {
+    mean = 0;
+    for (int64_t i = 0; i < s.t.view.rows; ++i) mean += row.get(s.row_at(b, i));
+    mean /= static_cast<double>(s.t.view.rows);
+    mean_of = b;
+  }
+  return mean;
+}
+
 double Factors::finish(const Subject& s, int64_t b) const {
+  if (s.t.owner == Owner::matrix) return 1;  // nothing was left to finish; see own_root
   const core::Local& local = s.t.local;
   const auto n = static_cast<double>(s.t.view.rows);
   const auto m = static_cast<double>(s.t.view.cols);
@@ -19,13 +30,11 @@ double Factors::finish(const Subject& s, int64_t b) const {
 
   const double* sums = s.rows(phase, 0, b);
   double total = 0;
-  double mean = 0;
   for (int64_t i = 0; i < local.rows.count; ++i) {
     const int64_t k = s.row_at(b, i);
     row.set(k, ema(row.get(k), beta, sums[local.rows.begin + i] / m + eps));
-    mean += row.get(k) / n;
   }
-  if (s.t.owner == Owner::columns) return mean;  // all rows are here
+  if (s.t.owner == Owner::columns) return mean_row(s, b);  // all rows are here
   for (int64_t i = 0; i < s.t.view.rows; ++i) total += sums[i];
   return ema(s.scalars(phase, b)[0] / n, beta, total / (n * m) + eps);
 }
@@ -44,6 +53,12 @@ void Update::run_statistics(const Tile& tile, const Block& out) const {
     return;
   }
   factors_.accumulate(s_, tile, out, square);
+  if (s_.t.owner == Owner::matrix) {
+    for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+      const double root = factors_.inverse_root(s_, b, i, j);
+      out.scalar(0) += square(b, i, j) * root * root * factors_.mean_row(s_, b);
+    });
+  }
   // The second vector: squares over the average that is already finished.
   if (s_.t.owner == Owner::rows) {
     for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
@@ -58,11 +73,11 @@ void Update::run_statistics(const Tile& tile, const Block& out) const {
 
 void Update::finish_statistics() const {
   const core::Local& local = s_.t.local;
-  for (int64_t b = 0; b < local.batch.count; ++b) {
+  for (int64_t b = 0; b < s_.derived_count(); ++b) {
     s_.derived(b).update = s_.t.factored ? factors_.finish(s_, b) : 1.0;
   }
   if (needs_rms_phase()) return;
-  if (!s_.t.factored) {
+  if (!s_.t.block_per_matrix()) {
     clip(s_.total(PhaseKind::statistics, 0));
     return;
   }
@@ -95,7 +110,7 @@ void Update::finish_rms() const {
 
 void Update::clip(double sum_of_squares) const {
   const double ratio = std::max(1.0, std::sqrt(sum_of_squares / s_.elements()) / s_.o.clip_threshold);
-  for (int64_t b = 0; b < s_.t.local.batch.count; ++b) {
+  for (int64_t b = 0; b < s_.derived_count(); ++b) {
     s_.derived(b).update = std::sqrt(s_.derived(b).update) / ratio;
   }
 }

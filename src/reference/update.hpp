@@ -2,6 +2,8 @@
 // docs/algorithms.md: averages (5), (6); update (7); clipping (8).
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "reference/kernel.hpp"
@@ -15,13 +17,27 @@ struct Factors {
   double beta;
   double eps;
   PhaseKind phase;  ///< Where x is visited and its sums are left.
+  mutable int64_t mean_of = -1;
+  mutable double mean = 0;
 
   /// Adds the tile's x(b, i, j) to the sums; averages over what the worker owns are finished at once.
   template <class X>
   void accumulate(const Subject& s, const Tile& tile, const Block& out, X x) const;
 
+  /// The same for a small matrix: all its averages are finished at once.
+  template <class X>
+  void accumulate_matrix(const Subject& s, int64_t b, X x) const;
+
   /// Finishes the averages of matrix b from the reduced sums; returns the mean of the row averages.
   [[nodiscard]] double finish(const Subject& s, int64_t b) const;
+
+  /// Mean of the row averages of matrix b, where they are all here.
+  [[nodiscard]] double mean_row(const Subject& s, int64_t b) const;
+
+  /// sqrt(mean_row), where the worker owns the matrix; elsewhere it is part of what is derived from the reduction.
+  [[nodiscard]] double own_root(const Subject& s, int64_t b) const {
+    return s.t.factored && s.t.owner == Owner::matrix ? std::sqrt(mean_row(s, b)) : 1.0;
+  }
 
   /// 1 / sqrt(row_i * col_j).
   [[nodiscard]] double inverse_root(const Subject& s, int64_t b, int64_t i, int64_t j) const {
@@ -45,7 +61,7 @@ class Update {
   /// The clipped update of one element, once both are finished.
   [[nodiscard]] double operator()(int64_t b, int64_t i, int64_t j) const {
     const double root = s_.t.factored ? factors_.inverse_root(s_, b, i, j) : 1 / std::sqrt(full_.get(s_.at(b, i, j)));
-    return s_.grad(b, i, j) * root * s_.derived(b).update;
+    return s_.grad(b, i, j) * root * factors_.own_root(s_, b) * s_.derived(b).update;
   }
 
  private:
@@ -58,8 +74,28 @@ class Update {
 };
 
 template <class X>
+void Factors::accumulate_matrix(const Subject& s, int64_t b, X x) const {
+  const int64_t n = s.t.view.rows;
+  const int64_t m = s.t.view.cols;
+  std::array<double, core::kSmallMatrix + 1> sums;  // n + m of them: at most n * m + 1
+  std::fill_n(sums.begin(), n + m, 0.0);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < m; ++j) {
+      const double value = x(b, i, j);
+      sums[static_cast<size_t>(i)] += value;
+      sums[static_cast<size_t>(n + j)] += value;
+    }
+  }
+  const auto average = [&](const Cells& cells, int64_t k, double sum, int64_t length) {
+    cells.set(k, ema(cells.get(k), beta, sum / static_cast<double>(length) + eps));
+  };
+  for (int64_t i = 0; i < n; ++i) average(row, s.row_at(b, i), sums[static_cast<size_t>(i)], m);
+  for (int64_t j = 0; j < m; ++j) average(col, s.col_at(b, j), sums[static_cast<size_t>(n + j)], n);
+}
+
+template <class X>
 void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X x) const {
-  const int64_t b = tile.batch;
+  const int64_t b = tile.batch.begin;  // the only one, unless the worker owns whole matrices
   const auto [i0, n] = tile.rows;
   const auto [j0, m] = tile.cols;
   const auto whole_rows = static_cast<double>(s.t.view.rows);
@@ -89,6 +125,9 @@ void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X
         const int64_t k = s.col_at(b, j);
         col.set(k, ema(col.get(k), beta, sum / whole_rows + eps));
       }
+      break;
+    case Owner::matrix:
+      for (int64_t whole = b; whole < b + tile.batch.count; ++whole) accumulate_matrix(s, whole, x);
       break;
     case Owner::none:
       for (int64_t i = i0; i < i0 + n; ++i) {

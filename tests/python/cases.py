@@ -16,6 +16,8 @@ SHAPES = [
     (5, 4, 3),
     (8, 3, 3, 3),
     (6, 5, 1, 1),
+    (67, 71),  # more than 4096 elements: no longer taken whole by one worker
+    (2, 65, 66),
     (31,),
     (1,),
     (),

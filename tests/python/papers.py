@@ -105,24 +105,16 @@ class Lamb:
 
 
 class Sm3:
-    """Memory-efficient adaptive optimization, Algorithm SM3-II: one accumulator per set of a cover, set by set."""
+    """Memory-efficient adaptive optimization, Algorithm SM3-II; the cover: rows and columns, or single elements."""
 
     def __init__(self, p, beta1=0.0, wd=0.0):
         self.p, self.beta1, self.wd, self.m = p, beta1, wd, np.zeros_like(p)
-        flat = np.arange(p.size).reshape(p.shape)
-        if p.ndim == 2:
-            self.cover = [flat[i] for i in range(p.shape[0])] + [flat[:, j] for j in range(p.shape[1])]
-        else:
-            self.cover = [np.array([k]) for k in range(p.size)]
-        self.mu = np.zeros(len(self.cover))
+        self.mu = [np.zeros_like(p.sum(axis=k, keepdims=True)) for k in range(2)] if p.ndim == 2 else [np.zeros_like(p)]
 
     def step(self, g, lr):
-        least = np.full(g.size, np.inf)
-        for members, mu in zip(self.cover, self.mu):
-            least[members] = np.minimum(least[members], mu)
-        nu = least + g.ravel() ** 2
-        self.mu = np.array([nu[members].max() for members in self.cover])
+        nu = g**2 + (np.minimum(*self.mu) if g.ndim == 2 else self.mu[0])
+        self.mu = [nu.max(axis=k, keepdims=True) for k in range(2)] if g.ndim == 2 else [nu]
         with np.errstate(invalid="ignore"):
-            u = np.where(nu > 0, g.ravel() / np.sqrt(nu), 0.0).reshape(g.shape)  # 0/0 := 0
+            u = np.where(nu > 0, g / np.sqrt(nu), 0.0)  # 0/0 := 0
         self.m = self.beta1 * self.m + (1 - self.beta1) * u
         self.p -= lr * self.wd * self.p + lr * self.m

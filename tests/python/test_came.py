@@ -86,3 +86,16 @@ def test_clips_the_norm_of_all_gradients_together():
         plain.step([t.grad.numpy() for t in tensors])
     for a, b, s in zip(ours.params, plain.params, shapes):
         assert error(a, b, start(s)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("bias_correction, expected", [(False, [11.1, 2.5, 0.78]), (True, [0.11, 0.25, 0.24])])
+def test_cold_start_is_as_long_as_documented(bias_correction, expected):
+    """Length of steps 1, 100 and 1000 in learning rates, for independent gradients: docs/algorithms.md."""
+    rng = np.random.default_rng(0)
+    ours = Stepper("came", [np.zeros((64, 64))], bias_correction=bias_correction)
+    lengths = {}
+    for step in range(1, 1001):
+        before = ours.params[0].copy()
+        ours.step([rng.standard_normal((64, 64))], 1.0)
+        lengths[step] = np.sqrt(np.mean((ours.params[0] - before) ** 2))
+    np.testing.assert_allclose([lengths[1], lengths[100], lengths[1000]], expected, rtol=0.05)

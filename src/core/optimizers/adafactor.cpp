@@ -27,7 +27,8 @@ std::vector<State> states(const came_options& o, const Tensor& t) {
 
 // Without `cautious` the momentum is taken in the apply phase: one visit less.
 std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool split) {
-  std::vector<PhaseKind> list{PhaseKind::statistics};
+  std::vector<PhaseKind> list;
+  list.push_back(PhaseKind::statistics);
   if (split) list.push_back(PhaseKind::rms);
   if (any_group(groups, &came_options::cautious)) list.push_back(PhaseKind::momentum);
   list.push_back(PhaseKind::apply);

@@ -83,6 +83,8 @@ ReductionShape factor_reduction(const Tensor& tensor, bool weighted) {
       return {0, vectors, 1};
     case Owner::columns:
       return {vectors, 0, 0};
+    case Owner::matrix:
+      return {0, 0, weighted ? 1 : 0};
     case Owner::none:
       return {1, 1, 1};
   }

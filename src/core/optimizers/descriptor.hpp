@@ -42,7 +42,7 @@ State col_state(const char* name, const Tensor& tensor);
 /// The momentum, in the storage the options ask for.
 State momentum_state(const came_options& options, const Tensor& tensor);
 
-/// What the statistics of a factored matrix leave to reduce.  `weighted` adds the vector from which the RMS follows.
+/// What the statistics of a factored matrix leave to reduce.  `weighted` adds what the RMS follows from.
 ReductionShape factor_reduction(const Tensor& tensor, bool weighted);
 
 bool any_group(const std::vector<came_options>& groups, int32_t came_options::*flag);

@@ -31,7 +31,7 @@ std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool) {
 }
 
 ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase) {
-  if (phase == PhaseKind::cover && t.factored) return {1, 1, 0};
+  if (phase == PhaseKind::cover && t.block_per_matrix()) return {1, 1, 0};
   if (phase == PhaseKind::agreement) return {0, 0, o.cautious};
   return {};
 }

@@ -1,0 +1,61 @@
+// came_memory: optimizer state per parameter of real models, from the estimator, as JSON on standard output.
+//
+//   build/bin/came_memory > bench/results/memory.json
+//
+// These figures follow from shapes alone; they do not depend on the machine.
+#include <came/came.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "shapes.hpp"
+
+namespace {
+
+struct Row {
+  const char* name;
+  came::Options options;
+};
+
+std::vector<Row> rows() {
+  const auto with = [](came::Options options, const std::function<void(came::Options&)>& change) {
+    change(options);
+    return options;
+  };
+  return {
+      {"adamw", came::Options::adamw()},
+      {"lamb", came::Options::lamb()},
+      {"adafactor", came::Options::adafactor()},
+      {"adafactor, no momentum", with(came::Options::adafactor(), [](auto& o) { o.beta1 = 0; })},
+      {"sm3", came::Options::sm3()},
+      {"sm3, no momentum", with(came::Options::sm3(), [](auto& o) { o.beta1 = 0; })},
+      {"came", came::Options::came()},
+      {"came, bf16 momentum", with(came::Options::came(), [](auto& o) { o.momentum_dtype = CAME_DTYPE_BF16; })},
+      {"came, view last_two", with(came::Options::came(), [](auto& o) { o.view = CAME_VIEW_LAST_TWO; })},
+  };
+}
+
+void print_model(const char* name, const came::bench::Shapes& shapes, bool last) {
+  std::vector<came::TensorSpec> specs;
+  for (const auto& shape : shapes) specs.push_back({.name = "", .shape = shape});
+  const int64_t parameters = came::estimate({came::Options::adamw()}, specs).parameter_bytes / 4;
+  std::printf("  \"%s\": {\n    \"tensors\": %zu,\n    \"parameters\": %lld,\n    \"bytes_per_parameter\": {\n", name,
+              shapes.size(), static_cast<long long>(parameters));
+  const std::vector<Row> list = rows();
+  for (size_t k = 0; k < list.size(); ++k) {
+    const came_memory memory = came::estimate({list[k].options}, specs);
+    const auto per = [&](int64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(parameters); };
+    std::printf("      \"%s\": {\"state\": %.4f, \"buffers\": %.4f}%s\n", list[k].name, per(memory.state_bytes),
+                per(memory.workspace_bytes + memory.reduction_bytes), k + 1 < list.size() ? "," : "");
+  }
+  std::printf("    }\n  }%s\n", last ? "" : ",");
+}
+
+}  // namespace
+
+int main() {
+  std::printf("{\n");
+  print_model("bert_large", came::bench::bert_large(), false);
+  print_model("unet", came::bench::unet(), true);
+  std::printf("}\n");
+  return 0;
+}
