@@ -93,11 +93,11 @@ void OneRounding::check(const std::vector<std::vector<int64_t>>& shapes, uint64_
       next = 0;
       narrow.for_each_state([&](size_t s, int64_t i) {
         const double exact = wide.state(s).get(i);
-        // One rounding of the result, and updates that rest on rounded statistics: what enters an average is at most
-        // the sum of its new and its old value.
+        // One rounding of the result; and updates that rest on rounded statistics, residuals on a rounded momentum:
+        // what enters an average is at most the sum of its new and its old value.
         const double entering = std::abs(exact) + std::abs(old_state[next++]);
         const double stored = precision(static_cast<DType>(narrow.state_views[s].dtype)).relative * std::abs(exact);
-        ASSERT_NEAR(narrow.state(s).get(i), exact, stored + 16 * std::ldexp(1, -24) * entering + std::ldexp(1, -140))
+        ASSERT_NEAR(narrow.state(s).get(i), exact, stored + 2 * of_move * entering + std::ldexp(1, -140))
             << "step " << step << " state " << s;
       });
     }

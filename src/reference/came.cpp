@@ -11,26 +11,27 @@ Factors instability(const Subject& s) {
 /// What divides the column averages of the instability, or the unfactored instability: (12).
 double correction(const Subject& s) { return s.o.bias_correction != 0 ? 1 - std::pow(s.o.beta3, s.count) : 1.0; }
 
-/// m <- beta1 m + (1 - beta1) u, then U = (u - m)^2 : (9), (10).
+/// m <- beta1 m + (1 - beta1) u : (9).  Then the averages of U = (u - m)^2 with the stored m : (10), (11).
 void run_momentum(const Subject& s, const Tile& tile, const Block& out) {
   const Update update(s, s.o.beta2);
   const Cells momentum = s.state("exp_avg");
-  const auto residual = [&](int64_t b, int64_t i, int64_t j) {
-    const double u = update(b, i, j);
-    const double m = ema(momentum.get(s.at(b, i, j)), s.o.beta1, u);
+  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+    const double m = ema(momentum.get(s.at(b, i, j)), s.o.beta1, update(b, i, j));
     const double stored = s.store_momentum(momentum, b, i, j, m);
     if (s.o.cautious != 0) out.last_scalar() += agrees(stored, s.grad(b, i, j));
-    return (u - m) * (u - m);
+  });
+  const auto residual = [&](int64_t b, int64_t i, int64_t j) {
+    const double difference = update(b, i, j) - momentum.get(s.at(b, i, j));
+    return difference * difference;
   };
   if (s.t.factored) {
     instability(s).accumulate(s, tile, out, residual);
-    return;
+  } else if (const Cells full = s.state("exp_avg_res")) {
+    for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+      const int64_t k = s.at(b, i, j);
+      full.set(k, ema(full.get(k), s.o.beta3, residual(b, i, j) + s.o.eps2));
+    });
   }
-  const Cells full = s.state("exp_avg_res");
-  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
-    const double square = residual(b, i, j);
-    if (full) full.set(s.at(b, i, j), ema(full.get(s.at(b, i, j)), s.o.beta3, square + s.o.eps2));
-  });
 }
 
 void finish_momentum(const Subject& s) {
