@@ -92,6 +92,21 @@ TEST_P(Contract, NanInOneGradientDoesNotReachAnotherTensor) {
   }
 }
 
+TEST_P(Contract, NormThatIsNotFiniteGivesOtherTensorsAZeroGradient) {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Options o(GetParam());
+    o.max_grad_norm = 1;
+    o.weight_decay = 0;
+    Trial run({o}, {spec_of({5, 7}), spec_of({9})});
+    run.fill_params(1);
+    run.fill_grads(2);
+    run.grad(1).set(0, bad);
+    const std::string before = run.params[0].bytes();
+    run.run();
+    EXPECT_EQ(run.params[0].bytes(), before);
+  }
+}
+
 TEST_P(Contract, StepCounterMayBeOfAnyOfItsTypes) {
   const auto last = [&](auto counter) {
     Trial run({Options(GetParam())}, {spec_of({5, 7})});

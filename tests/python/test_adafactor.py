@@ -34,13 +34,10 @@ CONFIGURATIONS = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
-def test_equals_transformers(configuration, shape, family):
+def compare_with_transformers(configuration, shape, family, origin):
     mine, their = CONFIGURATIONS[configuration]
-    ours = Stepper("adafactor", [start(shape)], view="last_two", beta2_decay=-0.8, weight_decay=0.1, **mine)
-    p = torch.nn.Parameter(torch.tensor(start(shape)))
+    ours = Stepper("adafactor", [origin], view="last_two", beta2_decay=-0.8, weight_decay=0.1, **mine)
+    p = torch.nn.Parameter(torch.tensor(origin))
     arguments = dict(lr=LR, relative_step=False, scale_parameter=False, weight_decay=0.1, decay_rate=-0.8)
     theirs = Rival([p], **(arguments | their))
     for g, lr in zip(gradients(family, shape), learning_rates(LR)):
@@ -49,4 +46,16 @@ def test_equals_transformers(configuration, shape, family):
         p.grad = torch.tensor(g)
         theirs.step()
         ours.step([g], lr)
-    assert error(ours.params[0], p.detach().numpy(), start(shape)) <= TOLERANCE
+    return error(ours.params[0], p.detach().numpy(), origin)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_equals_transformers(configuration, shape, family):
+    assert compare_with_transformers(configuration, shape, family, start(shape)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("shape", [(23, 17), (31,)], ids=str)
+def test_scale_of_tiny_parameters_has_a_floor(shape):
+    assert compare_with_transformers("scaled", shape, "random", 1e-6 * start(shape)) <= TOLERANCE

@@ -5,6 +5,7 @@ the norm of the update, and divides the step by 1 - beta1^t after the trust rati
 (adam_debias=True turns that off).  With small parameters, a vanishing eps and no bias correction the two must agree.
 """
 
+import numpy as np
 import pytest
 import torch
 from cases import FAMILIES, SHAPES, TOLERANCE, error, gradients, learning_rates, start
@@ -26,6 +27,16 @@ def test_equals_the_paper(shape, family, bias_correction):
         ours.step([g], lr)
         paper.step(g, lr)
     assert error(ours.params[0], paper.p, start(shape)) <= TOLERANCE
+
+
+def test_parameters_that_start_at_zero_move():
+    origin = np.zeros((23, 17))
+    ours, paper = Stepper("lamb", [origin]), Lamb(origin.copy())
+    for g, lr in zip(gradients("random", origin.shape), learning_rates(LR)):
+        ours.step([g], lr)
+        paper.step(g, lr)
+    assert error(ours.params[0], paper.p, origin) <= TOLERANCE
+    assert np.abs(ours.params[0]).max() > LR
 
 
 def run_both(shape, scale, **theirs):
