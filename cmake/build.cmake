@@ -19,7 +19,12 @@ endif()
 
 add_library(came_build INTERFACE)
 # No contraction into fused multiply-adds: the same bits from every compiler and target.
-target_compile_options(came_build INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -ffp-contract=off)
+target_compile_options(came_build INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -ffp-contract=off
+                                            $<$<BOOL:${CAME_WERROR}>:-Werror>)
+if(CAME_SANITIZE STREQUAL undefined)
+  # Not part of `undefined`, though it is.
+  target_compile_options(came_build INTERFACE -fsanitize=float-cast-overflow)
+endif()
 if(CAME_SANITIZE)
   target_compile_options(came_build INTERFACE -fsanitize=${CAME_SANITIZE} -fno-sanitize-recover=all
                                               -fno-omit-frame-pointer)

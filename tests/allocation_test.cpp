@@ -29,7 +29,9 @@ TEST(Allocation, NothingAllocatesInAStep) {
     Options o(word);
     o.cautious = o.stochastic_rounding = 1;
     o.max_grad_norm = 1;
-    Trial run({o}, {spec_of({5, 7}, DType::bf16), spec_of({2, 3, 4}, DType::f32), spec_of({9})});
+    std::vector<TensorSpec> specs{spec_of({5, 7}, DType::bf16), spec_of({2, 3, 4}, DType::f32), spec_of({9})};
+    for (size_t k = 0; k < specs.size(); ++k) specs[k].id = k;
+    Trial run({o}, specs);
     run.fill_params(1);
     run.fill_grads(2);
     const int64_t before = allocations;

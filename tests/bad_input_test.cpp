@@ -25,7 +25,7 @@ class BadStep : public testing::Test {
   /// Expects the step to fail with a message that has these parts, and nothing to change.
   template <class... Parts>
   void expect_refusal(const Parts&... parts) {
-    const std::string before = run.image();
+    const Bytes before = run.image();
     expect_error([&] { run.run(); }, parts...);
     for (int phase = 0; phase < 3; ++phase) {
       expect_error([&] { core::run_phase(run.plan, phase, run.step); }, parts...);
@@ -52,7 +52,7 @@ TEST_F(BadStep, NullState) {
 
 TEST_F(BadStep, NullShape) {
   run.grad_views[0].shape = nullptr;
-  expect_refusal("tensor 0 'first'", "grad.shape is null", "[3, 4]");
+  expect_refusal("tensor 0 'first'", "grad", "shape is null");
 }
 
 TEST_F(BadStep, WrongParameterType) {
@@ -93,7 +93,28 @@ TEST_F(BadStep, MisalignedBuffers) {
 
 TEST_F(BadStep, WrongDevice) {
   run.param_views[0].device = CAME_DEVICE_CUDA;
-  expect_refusal("tensor 0 'first'", "param is on cuda, expected cpu");
+  expect_refusal("tensor 0 'first'", "param is on cuda:0, expected cpu:0");
+}
+
+TEST_F(BadStep, WrongDeviceOfAGradientOrAState) {
+  run.grad_views[1].device = CAME_DEVICE_CUDA;
+  expect_refusal("tensor 1 'second'", "grad is on cuda:0, expected cpu:0");
+  run.grad_views[1].device = CAME_DEVICE_CPU;
+  run.state_views[0].device_index = 1;
+  expect_refusal("tensor 0 'first'", "exp_avg is on cpu:1, expected cpu:0");
+}
+
+TEST_F(BadStep, MoreDimensionsThanCanBe) {
+  run.param_views[0].ndim = 1000000;  // refused before the sizes are read: there are only two
+  expect_refusal("tensor 0 'first'", "ndim is 1000000, expected 0 to 64");
+}
+
+TEST_F(BadStep, ReservedFields) {
+  run.grad_views[0].reserved = 1;
+  expect_refusal("tensor 0 'first'", "grad.reserved is 1");
+  run.grad_views[0].reserved = 0;
+  run.step.reserved = 1;
+  expect_refusal("step: reserved is 1");
 }
 
 TEST_F(BadStep, ScalarOnTheWrongDevice) {
@@ -150,11 +171,22 @@ TEST_F(BadStep, StructOfANewerAbi) {
 
 TEST_F(BadStep, StepCounterMissingOrWrong) {
   run.step.step = nullptr;
-  expect_refusal("step is null");
-  double count = -1;
-  const TensorView view(&count);
+  expect_refusal("step is null", "1 or 2 counters");
+  for (const double bad : {-1.0, 0.5, 1e300, std::numeric_limits<double>::infinity(), 0x1p53}) {
+    double count = bad;
+    const TensorView view(&count);
+    run.step.step = &view;
+    expect_refusal("step[0] is", "whole number");
+  }
+  float full = 0x1p24F;  // adding one changes nothing
+  const TensorView view(&full);
   run.step.step = &view;
-  expect_refusal("step of group 0 is -1");
+  expect_refusal("step[0] is 1.67772e+07", "whole number");
+  int64_t counts[3] = {0, 0, 0};
+  const int64_t three = 3;
+  const TensorView other(counts, {&three, 1});
+  run.step.step = &other;
+  expect_refusal("step has shape [3], expected 1 or 2 elements");
   run.counter_view.dtype = CAME_DTYPE_BF16;
   run.step.step = &run.counter_view;
   expect_refusal("step is bf16, expected i64 or f32 or f64");
@@ -174,7 +206,7 @@ TEST_F(BadStep, LearningRatesOfAnotherNumberOfGroups) {
   const int64_t two = 2;
   const TensorView view(lrs, {&two, 1});
   run.step.lr = &view;
-  expect_refusal("lr has shape [2], expected 1 element");
+  expect_refusal("lr has shape [2], expected 1 elements");
 }
 
 TEST_F(BadStep, GradScaleOutOfRange) {
@@ -185,7 +217,7 @@ TEST_F(BadStep, GradScaleOutOfRange) {
 }
 
 TEST_F(BadStep, PhaseOutOfRange) {
-  const std::string before = run.image();
+  const Bytes before = run.image();
   expect_error([&] { core::run_phase(run.plan, 3, run.step); }, "phase: 3 given, expected 0 to 2");
   expect_error([&] { core::run_phase(run.plan, -1, run.step); }, "phase: -1 given");
   EXPECT_EQ(run.image(), before);
@@ -209,6 +241,47 @@ TEST(BadPlan, MoreElementsThanInt64) {
   const int64_t big = int64_t{1} << 32;
   expect_no_plan([&](TensorSpec& s) { s.shape = {big, big}; }, {"[4294967296, 4294967296]", "int64"});
   expect_no_plan([&](TensorSpec& s) { s.shape = {0, big, big}; }, {"int64"});
+}
+
+TEST(BadPlan, MoreInAllThanInt64) {
+  const int64_t large = (int64_t{1} << 58) - 1;
+  const auto expect_overflow = [](const std::vector<TensorSpec>& specs) {
+    expect_error([&] { Plan({Options::came()}, specs); }, "'w'", "beyond int64");
+  };
+  // Each tensor alone can be counted; states, parameters or slots of all cannot.
+  expect_overflow(std::vector<TensorSpec>(20, spec_of({large}, DType::f32)));
+  TensorSpec sharded = spec_of({large, 0}, DType::f32);
+  sharded.shard = Shard{3, {0, 0}, {0, 0}};
+  expect_overflow(std::vector<TensorSpec>(20, sharded));
+}
+
+TEST(BadPlan, MoreTilesThanAnyMachineWants) {
+  Options o = Options::came();
+  o.view = CAME_VIEW_LAST_TWO;
+  expect_error([&] { Plan({o}, {spec_of({int64_t{1} << 24, 2, 2100}, DType::f32)}); }, "'w'", "16777216 tiles");
+}
+
+TEST(BadPlan, EpsilonThatStatisticsCannotHold) {
+  Options o = Options::came();
+  o.eps1 = 1e-37;
+  expect_error([&] { Plan({o}, {spec_of({2, 2}, DType::f32)}); }, "'w'", "eps1 is 1e-37", "f32");
+  EXPECT_NO_THROW(Plan({o}, {spec_of({2, 2}, DType::f64)}));
+  o = Options::came();
+  o.eps2 = 1e-35;
+  expect_error([&] { Plan({o}, {spec_of({2, 2}, DType::bf16)}); }, "'w'", "eps2 is 1e-35", "bf16");
+}
+
+TEST(BadPlan, TensorsThatWouldRoundAlike) {
+  Options o = Options::came();
+  o.stochastic_rounding = 1;
+  TensorSpec second = spec_of({2});
+  second.id = 7;
+  expect_error([&] { Plan({o}, {spec_of({2}), second, second}); }, "tensor 2 'w'", "id is 7 as that of tensor 1 'w'");
+  EXPECT_NO_THROW(Plan({o}, {spec_of({2}), second}));
+}
+
+TEST(BadPlan, DeviceIndex) {
+  expect_error([] { Plan({Options::came()}, {}, Backend::reference, 1); }, "device_index: 1 given, expected 0");
 }
 
 TEST(BadPlan, ElementTypes) {
@@ -240,6 +313,7 @@ TEST(BadPlan, Shards) {
   expect_no_plan([](TensorSpec& s) { s.shard = Shard{1, {-1, 0}, {2, 4}}; }, {"shard of dimension 0"});
   expect_no_plan([](TensorSpec& s) { s.shard = Shard{1, {0, 0}, {2, 3}}; }, {"3 of 4 in dimension 1"});
   expect_no_plan([](TensorSpec& s) { s.shard = Shard{4, {0, 0}, {3, 4}}; }, {"split_dims is 4"});
+  expect_no_plan([](TensorSpec& s) { s.shard = Shard{1, {0, 0}, {2, 4}, -1}; }, {"reduce_group is -1"});
   TensorSpec spec = spec_of({3, 4});
   spec.shard = Shard{1, {0}, {2}};
   expect_error([&] { Plan({Options::came()}, {spec}); }, "'w'", "1 offsets and 1 extents, expected 2");

@@ -1,5 +1,6 @@
 // The numerics contract: what a step must leave alone, and that no tensor spoils another.
 #include <limits>
+#include <memory>
 
 #include "support.hpp"
 
@@ -17,6 +18,7 @@ class Contract : public testing::TestWithParam<std::string> {
       list.push_back(spec_of({}, dtype));
     }
     list.push_back(spec_of({67, 65}, DType::f32));  // not small: rows are owned, columns reduced
+    for (size_t k = 0; k < list.size(); ++k) list[k].id = k;
     return list;
   }
   /// Default options, and all options at once.
@@ -37,7 +39,7 @@ TEST_P(Contract, FoundInfLeavesEveryByteUnchanged) {
     run.fill_params(1);
     run.fill_grads(2);
     run.run();
-    const std::string before = run.image();
+    const Bytes before = run.image();
     run.grad(0).set(3, std::numeric_limits<double>::infinity());
     const float one = 1;
     const TensorView found_inf(&one);
@@ -63,13 +65,14 @@ TEST_P(Contract, ZeroGradientWithZeroRateLeavesParametersAloneAndStateFinite) {
   for (const Options& options : variants()) {
     Trial run({options}, specs());
     run.fill_params(1);
-    std::string before;
+    run.param(0).set(0, -0.0);
+    Bytes before;
     for (const Buffer& p : run.params) before += p.bytes();
     double lr = 0;
     const TensorView rate(&lr);
     run.step.lr = &rate;
     for (int step = 0; step < 3; ++step) run.run();
-    std::string after;
+    Bytes after;
     for (const Buffer& p : run.params) after += p.bytes();
     EXPECT_EQ(after, before);
     run.for_each_state([&](size_t s, int64_t i) { EXPECT_TRUE(std::isfinite(run.state(s).get(i))); });
@@ -101,7 +104,7 @@ TEST_P(Contract, NormThatIsNotFiniteGivesOtherTensorsAZeroGradient) {
     run.fill_params(1);
     run.fill_grads(2);
     run.grad(1).set(0, bad);
-    const std::string before = run.params[0].bytes();
+    const Bytes before = run.params[0].bytes();
     run.run();
     EXPECT_EQ(run.params[0].bytes(), before);
   }
@@ -140,7 +143,7 @@ TEST_P(Contract, ScaledGradientsGiveTheSameStep) {
   EXPECT_EQ(last(1), last(1024));  // a power of two: exact
 }
 
-TEST_P(Contract, GroupsHaveTheirOwnRatesAndCounters) {
+TEST_P(Contract, GroupsHaveTheirOwnRates) {
   Options slow(GetParam());
   Options fast(GetParam());
   slow.lr = 0;
@@ -148,13 +151,94 @@ TEST_P(Contract, GroupsHaveTheirOwnRatesAndCounters) {
   Trial run({slow, fast}, {spec_of({5, 7}, DType::f64, 0), spec_of({5, 7}, DType::f64, 1)});
   run.fill_params(1);
   run.fill_grads(2);
-  const std::string first = run.params[0].bytes();
-  const std::string second = run.params[1].bytes();
-  run.counters = {10, 20};
+  const Bytes first = run.params[0].bytes();
+  const Bytes second = run.params[1].bytes();
   run.run();
   EXPECT_EQ(run.params[0].bytes(), first);
   EXPECT_NE(run.params[1].bytes(), second);
-  EXPECT_EQ(run.counters, (std::vector<int64_t>{11, 21}));
+}
+
+TEST_P(Contract, InactiveTensorsAreLeftAlone) {
+  for (const Options& options : variants()) {
+    Trial run({options}, specs());
+    Trial without({options}, {specs()[1]});
+    run.fill_params(1);
+    run.fill_grads(2);
+    std::memcpy(without.params[0].data(), run.params[1].data(), run.params[1].bytes().size());
+    std::memcpy(without.grads[0].data(), run.grads[1].data(), run.grads[1].bytes().size());
+    std::vector<uint8_t> active(run.params.size(), 0);
+    active[1] = 1;
+    run.step.active = active.data();
+    run.grad_views[0].data = nullptr;  // an inactive tensor needs no gradient
+    const Bytes other = run.params[0].bytes() + run.params[16].bytes() + run.states[0].bytes();
+    run.run();
+    without.run();
+    EXPECT_EQ(run.params[0].bytes() + run.params[16].bytes() + run.states[0].bytes(), other);
+    EXPECT_EQ(run.params[1].bytes(), without.params[0].bytes());
+    EXPECT_EQ(run.counters[0], 0);
+    EXPECT_EQ(run.counters[1], 1);
+  }
+}
+
+// What one tensor computes must depend on its own group's options and its own counter alone.
+TEST_P(Contract, TensorOfAMixedPlanStepsAsIfAlone) {
+  std::vector<Options> groups(4, Options(GetParam()));
+  groups[1].cautious = 1;
+  groups[1].lr = 3e-3;
+  groups[2].weight_decay = 0.3;
+  groups[2].maximize = 1;
+  groups[3].momentum_dtype = CAME_DTYPE_BF16;
+  if (groups[0].word() == "came") groups[2].confidence_1d = groups[3].bias_correction = 1;
+  if (groups[0].word() == "adafactor") {
+    groups[2].beta1 = 0;
+    groups[3].scale_parameter = groups[3].lr_in_momentum = 1;
+  }
+  if (groups[0].word() == "sm3") groups[2].beta1 = 0;
+  std::vector<TensorSpec> specs;
+  for (int g = 0; g < 4; ++g) {
+    for (const auto& shape : std::vector<std::vector<int64_t>>{{5, 7}, {67, 65}, {9}}) {
+      specs.push_back(spec_of(shape, DType::f64, g));
+    }
+  }
+  Trial mixed(groups, specs);
+  mixed.fill_params(1);
+  for (size_t k = 0; k < specs.size(); ++k) mixed.counters[k] = static_cast<int64_t>(3 * k);
+  std::vector<std::unique_ptr<Trial>> alone;
+  for (size_t k = 0; k < specs.size(); ++k) {
+    TensorSpec spec = specs[k];
+    const auto group = static_cast<size_t>(spec.group);
+    spec.group = 0;
+    alone.push_back(std::make_unique<Trial>(std::vector<Options>{groups[group]}, std::vector<TensorSpec>{spec}));
+    std::memcpy(alone[k]->params[0].data(), mixed.params[k].data(), mixed.params[k].bytes().size());
+    alone[k]->counters[0] = mixed.counters[k];
+  }
+  for (uint64_t step = 0; step < 4; ++step) {
+    mixed.fill_grads(step);
+    mixed.run();
+    for (size_t k = 0; k < specs.size(); ++k) {
+      mixed.for_each_element([&](size_t t, int64_t i, int64_t) {
+        if (t == k) alone[k]->grad(0).set(i, mixed.grad(k).get(i));
+      });
+      alone[k]->run();
+    }
+  }
+  for (size_t k = 0; k < specs.size(); ++k) {
+    EXPECT_EQ(mixed.params[k].bytes(), alone[k]->params[0].bytes()) << "tensor " << k;
+    EXPECT_EQ(mixed.counters[k], alone[k]->counters[0]);
+  }
+}
+
+TEST(ContractSm3, NanStaysInItsCovers) {
+  Options o = Options::sm3();
+  const core::Tiling tiling{200, 40};
+  Trial run({o}, {spec_of({67, 71})}, &tiling);
+  run.fill_params(1);
+  run.fill_grads(2);
+  run.grad(0).set(0, std::numeric_limits<double>::quiet_NaN());
+  run.run();
+  EXPECT_TRUE(std::isnan(run.state(1).get(0)));  // its row
+  EXPECT_TRUE(std::isnan(run.state(2).get(0)));  // its column
+  EXPECT_FALSE(std::isnan(run.state(1).get(1)));
 }
 
 TEST_P(Contract, GradientsAreNeverWritten) {
@@ -162,10 +246,10 @@ TEST_P(Contract, GradientsAreNeverWritten) {
     Trial run({options}, specs());
     run.fill_params(1);
     run.fill_grads(2);
-    std::string before;
+    Bytes before;
     for (const Buffer& g : run.grads) before += g.bytes();
     run.run();
-    std::string after;
+    Bytes after;
     for (const Buffer& g : run.grads) after += g.bytes();
     EXPECT_EQ(after, before);
   }
@@ -174,8 +258,7 @@ TEST_P(Contract, GradientsAreNeverWritten) {
 TEST_P(Contract, TensorsTogetherOrOneByOneGiveTheSameBits) {
   Options o(GetParam());
   o.stochastic_rounding = 1;
-  std::vector<TensorSpec> list = specs();
-  for (size_t k = 0; k < list.size(); ++k) list[k].id = k;
+  const std::vector<TensorSpec> list = specs();
   Trial together({o}, list);
   together.fill_params(1);
   for (uint64_t step = 0; step < 3; ++step) {

@@ -90,6 +90,8 @@ TEST(NmfRank1, RefusesBadInputAndWritesNothing) {
   expect_error(call, "v: element [1, 1] is -1");
   v[4] = std::numeric_limits<double>::quiet_NaN();
   expect_error(call, "v: element [1, 1] is", "nan");
+  v[4] = std::numeric_limits<double>::infinity();
+  expect_error(call, "v: element [1, 1] is inf");
   v[4] = 1;
   expect_error([&] { nmf_rank1(TensorView(v.data(), s23), TensorView(w.data(), s3), TensorView(h.data(), s3)); }, "w",
                "[3], expected [2]");

@@ -82,7 +82,11 @@ TEST(Options, FlagsAndChoicesOutOfRangeAreNamed) {
   expect_error(with([](Options& o) { o.momentum_dtype = CAME_DTYPE_F16; }), "momentum_dtype is f16", "bf16");
   expect_error(with([](Options& o) { o.momentum_dtype = 77; }), "momentum_dtype is unknown (77)");
   expect_error(with([](Options& o) { o.reserved = 1; }), "reserved is 1");
-  expect_error(with([](Options& o) { o.cautious = 1, o.beta1 = 0; }), "cautious", "beta1");
+  expect_error(with([](Options& o) { o.beta1 = 0; }), "beta1 is 0", "> 0");
+  Options sm3 = Options::sm3();
+  sm3.cautious = 1;
+  sm3.beta1 = 0;
+  expect_error([&] { sm3.validate(); }, "cautious", "beta1");
 }
 
 TEST(Options, WarmupNeedsRelativeStep) {

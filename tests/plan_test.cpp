@@ -58,6 +58,18 @@ TEST(Plan, RanksReduceOnlyWhatIsSharded) {
   EXPECT_EQ(sm3.reduction(0).count, 16);
 }
 
+TEST(Plan, EachReduceGroupHasARunOfItsOwn) {
+  std::vector<TensorSpec> specs(3, spec_of({10, 6}));
+  specs[0].shard = Shard{1, {0, 0}, {4, 6}, 1};
+  specs[1].shard = Shard{1, {0, 0}, {4, 6}, 0};
+  const Plan plan({Options::came()}, specs);
+  EXPECT_EQ(plan.reduction(0, 0).offset, 0);
+  EXPECT_EQ(plan.reduction(0, 0).count, 13);
+  EXPECT_EQ(plan.reduction(0, 1).offset, 13);
+  EXPECT_EQ(plan.reduction(0, 1).count, 13);
+  EXPECT_EQ(plan.reduction(0, 2).count, 0);
+}
+
 TEST(Plan, TilesCoverEveryElementOnce) {
   for (const auto& shape :
        std::vector<std::vector<int64_t>>{{7, 5}, {3, 70000}, {2, 3, 5, 4}, {31}, {}, {0, 4}, {1, 1}}) {
@@ -162,7 +174,13 @@ TEST(Plan, IsAPureFunctionOfItsArguments) {
   const Trial a({Options::came()}, specs);
   const Trial b({Options::came()}, specs);
   EXPECT_EQ(std::memcmp(&a.plan.memory, &b.plan.memory, sizeof a.plan.memory), 0);
-  EXPECT_EQ(a.plan.tiles.size(), b.plan.tiles.size());
+  ASSERT_EQ(a.plan.tiles.size(), b.plan.tiles.size());
+  EXPECT_EQ(std::memcmp(a.plan.tiles.data(), b.plan.tiles.data(), a.plan.tiles.size() * sizeof(core::Tile)), 0);
+  for (size_t k = 0; k < specs.size(); ++k) {
+    for (size_t p = 0; p < a.plan.phases.size(); ++p) {
+      EXPECT_EQ(a.plan.tensors[k].slots[p].offset, b.plan.tensors[k].slots[p].offset);
+    }
+  }
 }
 
 TEST(Plan, EmptyTensorsAndEmptyListsAreFine) {
@@ -173,7 +191,7 @@ TEST(Plan, EmptyTensorsAndEmptyListsAreFine) {
     empty.fill_params(1);
     empty.fill_grads(2);
     EXPECT_NO_THROW(empty.run());
-    EXPECT_EQ(empty.counters[0], 1);
+    EXPECT_EQ(empty.counters, std::vector<int64_t>(4, 1));
     empty.for_each_state([&](size_t s, int64_t i) { EXPECT_TRUE(std::isfinite(empty.state(s).get(i))); });
   }
 }

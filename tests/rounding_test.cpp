@@ -6,6 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include "gtest/gtest.h"
 
@@ -56,6 +61,20 @@ TEST_P(Rounding, WideningIsExactForEveryPattern) {
     }
   }
 }
+
+#if defined(__SSE__)
+// Programs that flush subnormals to zero, as many that train do, must not lose half of f16's small numbers.
+TEST_P(Rounding, WideningIsExactWhereTheCpuFlushesSubnormals) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040U);  // flush to zero, denormals are zero
+  std::vector<uint32_t> wide;
+  for (uint32_t h = 0; h < 65536; ++h) wide.push_back(bits_of(GetParam().widen(static_cast<uint16_t>(h))));
+  _mm_setcsr(before);
+  for (uint32_t h = 0; h < 65536; ++h) {
+    EXPECT_EQ(wide[h], bits_of(GetParam().widen(static_cast<uint16_t>(h)))) << h;
+  }
+}
+#endif
 
 TEST_P(Rounding, NarrowingGivesBackEveryPattern) {
   for (uint32_t h = 0; h < 65536; ++h) {

@@ -17,12 +17,26 @@
 
 namespace came::test {
 
+/// A copy of memory that a failed comparison does not print.
+struct Bytes {
+  std::string data;
+
+  bool operator==(const Bytes&) const = default;
+  Bytes& operator+=(const Bytes& more) {
+    data += more.data;
+    return *this;
+  }
+  friend Bytes operator+(Bytes a, const Bytes& b) { return a += b; }
+  [[nodiscard]] size_t size() const { return data.size(); }
+  friend void PrintTo(const Bytes& bytes, std::ostream* out) { *out << bytes.size() << " bytes"; }
+};
+
 /// Zeroed memory, aligned for every element type.
 class Buffer {
  public:
   explicit Buffer(int64_t bytes) : bytes_(bytes), words_(static_cast<size_t>(bytes + 7) / 8, 0) {}
   [[nodiscard]] void* data() { return words_.data(); }
-  [[nodiscard]] std::string bytes() const { return {reinterpret_cast<const char*>(words_.data()), size_t(bytes_)}; }
+  [[nodiscard]] Bytes bytes() const { return {{reinterpret_cast<const char*>(words_.data()), size_t(bytes_)}}; }
 
  private:
   int64_t bytes_;
@@ -47,11 +61,11 @@ inline TensorSpec spec_of(std::vector<int64_t> shape, DType dtype = DType::f64, 
 class Trial {
  public:
   Trial(const std::vector<Options>& groups, const std::vector<TensorSpec>& specs, const core::Tiling* tiling = nullptr)
-      : plan(core::make_plan({groups.begin(), groups.end()}, specs, core::reference_backend(), tiling)),
+      : plan(core::make_plan({groups.begin(), groups.end()}, specs, core::reference_backend(), 0, tiling)),
         workspace(plan.memory.workspace_bytes),
         reductions(plan.memory.reduction_bytes),
-        counters(groups.size(), 0),
-        group_count_(static_cast<int64_t>(groups.size())) {
+        counters(specs.size(), 0),
+        counter_count_(static_cast<int64_t>(specs.size())) {
     for (const core::Tensor& t : plan.tensors) {
       params.emplace_back(t.local_elements * core::element_size(t.dtype));
       grads.emplace_back(t.local_elements * core::element_size(t.grad_dtype));
@@ -65,7 +79,7 @@ class Trial {
         state_views.emplace_back(states[state_views.size()].data(), s.shape, s.dtype);
       }
     }
-    counter_view = TensorView(counters.data(), {&group_count_, 1});
+    counter_view = TensorView(counters.data(), {&counter_count_, 1});
     step.set_tensors(param_views, grad_views);
     step.set_states(state_views);
     step.step = &counter_view;
@@ -115,18 +129,18 @@ class Trial {
   void run() { core::run_step(plan, step); }
 
   /// Every byte a step may write.
-  [[nodiscard]] std::string image() const {
-    std::string all;
+  [[nodiscard]] Bytes image() const {
+    Bytes all;
     for (const Buffer& b : params) all += b.bytes();
     for (const Buffer& b : states) all += b.bytes();
-    for (const int64_t c : counters) all += std::to_string(c) + ";";
+    for (const int64_t c : counters) all.data += std::to_string(c) + ";";
     return all;
   }
 
   core::Plan plan;
   std::vector<Buffer> params, grads, states;
   Buffer workspace, reductions;
-  std::vector<int64_t> counters;
+  std::vector<int64_t> counters;  ///< One per tensor.
   std::vector<TensorView> param_views, grad_views, state_views;
   TensorView counter_view;
   Step step;
@@ -136,7 +150,7 @@ class Trial {
     std::mt19937_64 engine(algorithms::mix64(seed * 1000003 + tensor) + static_cast<uint64_t>(element));
     return std::normal_distribution<double>()(engine);
   }
-  int64_t group_count_;
+  int64_t counter_count_;
 };
 
 /// The message of the Error that f throws; "" if it throws none.

@@ -25,7 +25,7 @@ TEST(Threads, ShareOnePlan) {
 }
 
 TEST(Threads, KeepTheirOwnErrorMessages) {
-  came_options options;
+  came_options options = CAME_OPTIONS_INIT;
   EXPECT_NE(came_options_init(&options, 77), CAME_STATUS_OK);
   const std::string mine = came_error_message();
   std::thread([] {

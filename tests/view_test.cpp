@@ -101,6 +101,26 @@ TEST(Layout, ShardHoldsItsPart) {
                    "exp_avg_res_col:f32 6"}));
 }
 
+TEST(Layout, ShardKnowsItsPlaceInTheWholeState) {
+  TensorSpec matrix = spec_of({10, 6}, DType::f32);
+  matrix.shard = Shard{3, {7, 2}, {3, 4}};
+  const std::vector<StateSpec> states = layout(Options::came(), matrix);
+  EXPECT_EQ(states[0].whole_shape, (Sizes{10, 6}));
+  EXPECT_EQ(states[0].offset, (Sizes{7, 2}));
+  EXPECT_EQ(states[1].whole_shape, (Sizes{10}));
+  EXPECT_EQ(states[1].offset, (Sizes{7}));
+  EXPECT_EQ(states[2].whole_shape, (Sizes{6}));
+  EXPECT_EQ(states[2].offset, (Sizes{2}));
+  TensorSpec experts = spec_of({8, 100, 90}, DType::f32);
+  experts.shard = Shard{1, {4, 0, 0}, {2, 100, 90}};
+  const std::vector<StateSpec> batch = layout(Options::came(), experts);
+  EXPECT_EQ(batch[1].whole_shape, (Sizes{8, 100}));
+  EXPECT_EQ(batch[1].shape, (Sizes{2, 100}));
+  EXPECT_EQ(batch[1].offset, (Sizes{4, 0}));
+  EXPECT_EQ(batch[2].whole_shape, (Sizes{8, 90}));
+  EXPECT_EQ(batch[2].offset, (Sizes{4, 0}));
+}
+
 TEST(Shard, DimensionsBecomeRangesOfTheView) {
   const Sizes shape{8, 4, 3, 3};
   const core::MatrixView fold = choose_view(shape, View::fold, true);

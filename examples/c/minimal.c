@@ -45,7 +45,7 @@ static double loss_and_gradient(void) {
 
 int main(void) {
   const int64_t shape[2] = {kInputs, kOutputs};
-  came_options options;
+  came_options options = CAME_OPTIONS_INIT;
   check(came_options_init(&options, CAME_ALGORITHM_CAME));
   options.lr = 0.01;
   options.bias_correction = 1; /* 300 steps are a short run; docs/algorithms.md says what this changes. */
@@ -55,7 +55,7 @@ int main(void) {
   spec.shape = shape;
   spec.ndim = 2;
   came_plan* plan = NULL;
-  check(came_plan_create(&options, 1, &spec, 1, CAME_BACKEND_AUTO, &plan));
+  check(came_plan_create(&options, 1, &spec, 1, CAME_BACKEND_AUTO, 0, &plan));
 
   came_step step = CAME_STEP_INIT;
   check(came_plan_state_count(plan, &step.state_count));

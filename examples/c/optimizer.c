@@ -19,7 +19,7 @@ int main(void) {
   const int64_t shape[2] = {kRows, kCols};
   float w[kCount] = {0}, grad[kCount] = {0};
 
-  came_options options;
+  came_options options = CAME_OPTIONS_INIT;
   check(came_options_init(&options, CAME_ALGORITHM_CAME));
   options.bias_correction = 1; /* A short run; docs/algorithms.md says what this changes. */
 

@@ -11,7 +11,8 @@
  *
  * Every function that can fail returns a came_status; came_error_message() then says, for the calling thread,
  * which argument was wrong, what was given and what was expected.  A failed call has written nothing.
- * Every struct begins with struct_size: set it to sizeof the struct (the came_*_INIT macros do).
+ * Every struct begins with struct_size: set it to sizeof the struct (the CAME_*_INIT macros do).  The library knows
+ * the sizes of every ABI version up to its own and refuses others; `reserved` fields are zero.
  * A plan is immutable: any number of threads may use one at the same time.
  */
 #ifndef CAME_CAME_H
@@ -22,11 +23,7 @@
 #include "came/version.h"
 
 /** Marks what the shared library exports. */
-#if defined(_WIN32)
-#define CAME_API __declspec(dllimport)
-#else
 #define CAME_API __attribute__((visibility("default")))
-#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -87,14 +84,14 @@ enum {
 };
 
 /**
- * Options of one parameter group.  Fill with came_options_init, then change fields.  An option the optimizer does
- * not have must keep the value came_options_init gave it.  docs/algorithms.md says what each does.
+ * Options of one parameter group.  Start from CAME_OPTIONS_INIT and came_options_init, then change fields.  An option
+ * the optimizer does not have must keep the value came_options_init gave it.  docs/algorithms.md says what each does.
  */
 typedef struct came_options {
   uint32_t struct_size;        /**< sizeof(came_options). */
   came_algorithm algorithm;    /**< The optimizer; the same in every group of a plan. */
   double lr;                   /**< Learning rate, >= 0; a step may override it. */
-  double beta1;                /**< Decay of the momentum, [0, 1); 0 for Adafactor or SM3 keeps no momentum. */
+  double beta1;                /**< Decay of the momentum, [0, 1); CAME: > 0; Adafactor, SM3: 0 keeps no momentum. */
   double beta2;                /**< Decay of the second moment, [0, 1). */
   double beta3;                /**< CAME: decay of the instability, [0, 1). */
   double eps;                  /**< Adam, AdamW, LAMB: added to the root; SM3: under the root.  > 0. */
@@ -102,7 +99,7 @@ typedef struct came_options {
   double eps2;                 /**< CAME: added to the instability.  Adafactor: least parameter scale.  > 0. */
   double clip_threshold;       /**< CAME, Adafactor: d, the largest RMS of an update, > 0. */
   double weight_decay;         /**< Decoupled decay (Adam: L2 term), >= 0. */
-  double max_grad_norm;        /**< Clip the gradient norm of the whole plan to this; 0: off. */
+  double max_grad_norm;        /**< Clip this group's gradients by the norm over the whole plan; 0: off. */
   double beta2_decay;          /**< Adafactor: beta2 = 1 - step^beta2_decay (such as -0.8); 0: constant beta2. */
   uint64_t seed;               /**< Key of stochastic rounding. */
   came_view view;              /**< CAME, Adafactor, SM3: how N-D tensors become matrices. */
@@ -119,7 +116,11 @@ typedef struct came_options {
   int32_t reserved;            /**< Zero. */
 } came_options;
 
-/** Fills *options with the defaults of `algorithm`. */
+/** Initial value of a came_options, for came_options_init to fill. */
+#define CAME_OPTIONS_INIT \
+  { sizeof(came_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** Fills *options, whose struct_size is set, with the defaults of `algorithm`. */
 CAME_API came_status came_options_init(came_options* options, came_algorithm algorithm);
 /** Checks every option's range, and that none is set which the optimizer does not have. */
 CAME_API came_status came_options_validate(const came_options* options);
@@ -174,8 +175,8 @@ typedef struct came_tensor_spec {
   int32_t ndim;                /**< Number of dimensions. */
   came_dtype dtype;            /**< Element type of the parameter. */
   came_dtype grad_dtype;       /**< Element type of the gradient; default: the parameter's. */
-  int32_t reserved;            /**< Zero. */
-  uint64_t id;                 /**< Key of stochastic rounding; give each parameter its own. */
+  int32_t reduce_group;        /**< Sharded: which set of ranks holds the parts, numbered from 0 by the caller. */
+  uint64_t id;                 /**< Key of stochastic rounding, which needs each parameter's own. */
   uint64_t split_dims;         /**< Bit d: dimension d is split over ranks, the same on every rank; 0: not sharded. */
   const int64_t* shard_offset; /**< Sharded: first index this rank holds, per dimension. */
   const int64_t* shard_extent; /**< Sharded: how many it holds, per dimension; may be 0. */
@@ -200,19 +201,21 @@ typedef struct came_plan came_plan;
 
 /** One state tensor that the caller allocates, filled with zero bytes. */
 typedef struct came_state_info {
-  uint32_t struct_size; /**< sizeof(came_state_info). */
-  came_dtype dtype;     /**< Element type. */
-  const char* name;     /**< Such as "exp_avg_sq_row"; owned by the plan. */
-  const int64_t* shape; /**< ndim sizes of what this rank holds; owned by the plan. */
-  int32_t ndim;         /**< Number of dimensions. */
-  int32_t reserved;     /**< Zero. */
-  int64_t tensor;       /**< Index of the parameter it belongs to. */
-  int64_t bytes;        /**< Size. */
+  uint32_t struct_size;       /**< sizeof(came_state_info). */
+  came_dtype dtype;           /**< Element type. */
+  const char* name;           /**< Such as "exp_avg_sq_row"; owned by the plan. */
+  const int64_t* shape;       /**< ndim sizes of what this rank holds; owned by the plan. */
+  int32_t ndim;               /**< Number of dimensions. */
+  int32_t reserved;           /**< Zero. */
+  int64_t tensor;             /**< Index of the parameter it belongs to. */
+  int64_t bytes;              /**< Size. */
+  const int64_t* whole_shape; /**< ndim sizes over all ranks: for checkpoints of sharded state. */
+  const int64_t* offset;      /**< Where this rank's part begins in it, per dimension. */
 } came_state_info;
 
 /** Initial value of a came_state_info. */
 #define CAME_STATE_INFO_INIT \
-  { sizeof(came_state_info), 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_state_info), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** How a parameter is seen: a batch of matrices. */
 typedef struct came_matrix_view {
@@ -264,8 +267,8 @@ typedef struct came_memory {
   { sizeof(came_memory), 0, 0, 0, 0, 0, 0, 0 }
 
 /**
- * What one step reads and writes.  Tensors come in the plan's order, on the plan's device.  Scalars are tensors of
- * one element (lr, step: one per group) on the host or the plan's device, so that a captured graph can follow them.
+ * What one step reads and writes.  Tensors come in the plan's order, on the plan's device, and do not overlap.  Scalars
+ * lie on the host or the plan's device, so that a captured graph can follow them.
  */
 typedef struct came_step {
   uint32_t struct_size;          /**< sizeof(came_step). */
@@ -275,24 +278,26 @@ typedef struct came_step {
   const came_tensor* grads;      /**< Read only. */
   int64_t state_count;           /**< Length of states. */
   const came_tensor* states;     /**< In the order of came_plan_state; read and written. */
-  const came_tensor* step;       /**< Steps done so far, I64, F32 or F64; raised by one when the step is done. */
-  const came_tensor* lr;         /**< F32 or F64; NULL: the options' lr. */
+  const came_tensor* step;       /**< Steps done so far, I64, F32 or F64: one, or one per tensor; raised at the end. */
+  const uint8_t* active;         /**< Per tensor: 0 leaves it untouched by this step; NULL: all are active. */
+  const came_tensor* lr;         /**< One per group, F32 or F64; NULL: the options' lr. */
   const came_tensor* grad_scale; /**< F32 or F64; gradients are divided by it; NULL: 1. */
   const came_tensor* found_inf;  /**< F32 or F64; not 0: the step leaves every byte unchanged; NULL: 0. */
-  void* workspace;               /**< Scratch, aligned to 8; its contents mean nothing between phases' steps. */
+  void* workspace;               /**< Scratch, aligned to 8; keep its contents from the first phase to the last. */
   int64_t workspace_bytes;       /**< At least came_memory.workspace_bytes. */
-  void* reductions;              /**< Reduction buffer of doubles. */
+  void* reductions;              /**< Reduction buffer of doubles; keep its contents likewise. */
   int64_t reduction_bytes;       /**< At least came_memory.reduction_bytes. */
   void* stream;                  /**< CUDA stream; NULL on the host. */
 } came_step;
 
 /** Initial value of a came_step. */
 #define CAME_STEP_INIT \
-  { sizeof(came_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** Builds a plan for `tensor_count` parameters in `group_count` groups. */
+/** Builds a plan for `tensor_count` parameters in `group_count` groups, on device `device_index` of the backend. */
 CAME_API came_status came_plan_create(const came_options* groups, int32_t group_count, const came_tensor_spec* tensors,
-                                      int64_t tensor_count, came_backend backend, came_plan** plan);
+                                      int64_t tensor_count, came_backend backend, int32_t device_index,
+                                      came_plan** plan);
 /** Frees a plan; NULL is allowed. */
 CAME_API void came_plan_destroy(came_plan* plan);
 /** Number of state tensors of all parameters. */
@@ -303,11 +308,12 @@ CAME_API came_status came_plan_state(const came_plan* plan, int64_t index, came_
 CAME_API came_status came_plan_view(const came_plan* plan, int64_t tensor, came_matrix_view* view);
 /** Number of phases. */
 CAME_API came_status came_plan_phase_count(const came_plan* plan, int32_t* count);
-/** Describes the reduction after phase `phase`. */
-CAME_API came_status came_plan_reduction(const came_plan* plan, int32_t phase, came_reduction* reduction);
+/** Describes what the ranks of `reduce_group` all-reduce after phase `phase`. */
+CAME_API came_status came_plan_reduction(const came_plan* plan, int32_t phase, int32_t reduce_group,
+                                         came_reduction* reduction);
 /** Bytes of everything a plan needs. */
 CAME_API came_status came_plan_memory(const came_plan* plan, came_memory* memory);
-/** Runs one phase; the ranks of a sharded plan then all-reduce its reduction and run the next. */
+/** Runs one phase; the ranks of a sharded plan then all-reduce its reductions and run the next. */
 CAME_API came_status came_plan_run_phase(const came_plan* plan, int32_t phase, const came_step* step);
 /** Runs all phases; refused for a sharded plan, whose reductions need the caller. */
 CAME_API came_status came_plan_step(const came_plan* plan, const came_step* step);

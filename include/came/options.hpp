@@ -32,11 +32,11 @@ enum class View : came_view {
 /// Options of one parameter group.
 struct Options : came_options {
   /// The defaults of an optimizer.
-  explicit Options(Algorithm which) : came_options{} {
+  explicit Options(Algorithm which) : came_options(CAME_OPTIONS_INIT) {
     check(came_options_init(this, static_cast<came_algorithm>(which)));
   }
   /// The defaults of the optimizer with this one word, such as "came".
-  explicit Options(const std::string& word) : came_options{} {
+  explicit Options(const std::string& word) : came_options(CAME_OPTIONS_INIT) {
     came_algorithm which = 0;
     check(came_algorithm_find(word.c_str(), &which));
     check(came_options_init(this, which));

@@ -26,6 +26,7 @@ struct Shard {
   uint64_t split_dims = 0;      ///< Bit d: dimension d is split over ranks; the same on every rank.
   std::vector<int64_t> offset;  ///< First index held, per dimension.
   std::vector<int64_t> extent;  ///< How many are held, per dimension; may be 0.
+  int reduce_group = 0;         ///< Which set of ranks holds the parts, numbered from 0 by the caller.
 };
 
 /// What a plan knows of one parameter.
@@ -56,6 +57,7 @@ struct TensorSpec {
                                                   std::to_string(shape.size()) + " of each");
       }
       spec.split_dims = shard->split_dims;
+      spec.reduce_group = shard->reduce_group;
       spec.shard_offset = shard->offset.data();
       spec.shard_extent = shard->extent.data();
     }
@@ -65,11 +67,13 @@ struct TensorSpec {
 
 /// One state tensor that the caller allocates, filled with zero bytes.
 struct StateSpec {
-  std::string name;            ///< Such as "exp_avg_sq_row".
-  std::vector<int64_t> shape;  ///< Sizes of what this rank holds.
-  DType dtype = DType::f32;    ///< Element type.
-  int64_t tensor = 0;          ///< Index of the parameter it belongs to.
-  int64_t bytes = 0;           ///< Size.
+  std::string name;                  ///< Such as "exp_avg_sq_row".
+  std::vector<int64_t> shape;        ///< Sizes of what this rank holds.
+  DType dtype = DType::f32;          ///< Element type.
+  int64_t tensor = 0;                ///< Index of the parameter it belongs to.
+  int64_t bytes = 0;                 ///< Size.
+  std::vector<int64_t> whole_shape;  ///< Sizes over all ranks.
+  std::vector<int64_t> offset;       ///< Where this rank's part begins in it.
 };
 
 /// What one step reads and writes; fields as in came_step.  Point params, grads and states to arrays of TensorView.
@@ -104,14 +108,15 @@ struct Step : came_step {
 class Plan {
  public:
   /// Builds a plan for these parameters in these groups.
-  Plan(const std::vector<Options>& groups, const std::vector<TensorSpec>& tensors,
-       Backend backend = Backend::automatic) {
+  Plan(const std::vector<Options>& groups, const std::vector<TensorSpec>& tensors, Backend backend = Backend::automatic,
+       int device_index = 0) {
     std::vector<came_tensor_spec> specs;
     specs.reserve(tensors.size());
     for (const TensorSpec& tensor : tensors) specs.push_back(tensor.c());
     came_plan* plan = nullptr;
     check(came_plan_create(groups.data(), static_cast<int32_t>(groups.size()), specs.data(),
-                           static_cast<int64_t>(specs.size()), static_cast<came_backend>(backend), &plan));
+                           static_cast<int64_t>(specs.size()), static_cast<came_backend>(backend), device_index,
+                           &plan));
     plan_.reset(plan);
   }
 
@@ -123,8 +128,13 @@ class Plan {
     for (int64_t k = 0; k < count; ++k) {
       came_state_info info = CAME_STATE_INFO_INIT;
       check(came_plan_state(plan_.get(), k, &info));
-      specs.push_back(
-          {info.name, {info.shape, info.shape + info.ndim}, static_cast<DType>(info.dtype), info.tensor, info.bytes});
+      specs.push_back({info.name,
+                       {info.shape, info.shape + info.ndim},
+                       static_cast<DType>(info.dtype),
+                       info.tensor,
+                       info.bytes,
+                       {info.whole_shape, info.whole_shape + info.ndim},
+                       {info.offset, info.offset + info.ndim}});
     }
     return specs;
   }
@@ -140,10 +150,10 @@ class Plan {
     check(came_plan_phase_count(plan_.get(), &count));
     return count;
   }
-  /// What ranks all-reduce after a phase.
-  [[nodiscard]] came_reduction reduction(int phase) const {
+  /// What the ranks of a reduce group all-reduce after a phase.
+  [[nodiscard]] came_reduction reduction(int phase, int reduce_group = 0) const {
     came_reduction reduction = CAME_REDUCTION_INIT;
-    check(came_plan_reduction(plan_.get(), phase, &reduction));
+    check(came_plan_reduction(plan_.get(), phase, reduce_group, &reduction));
     return reduction;
   }
   /// Bytes of everything the plan needs.

@@ -83,9 +83,10 @@ CAME_HOST_DEVICE inline float f32_from_f16(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000U) << 16;
   const uint32_t magnitude = h & 0x7fffU;
   if (magnitude >= 0x7c00U) return float_of(sign | 0x7f800000U | ((magnitude & 0x3ffU) << 13));
-  // Scaling by 2^112 moves the exponent bias from 15 to 127 and turns subnormals into normals, exactly.
-  const float scaled = float_of(magnitude << 13) * 0x1p112F;
-  return float_of(sign | bits_of(scaled));
+  // Subnormals count steps of 2^-24; no f32 subnormal takes part, so a CPU that flushes those does no harm.
+  const float value =
+      magnitude < 0x400U ? static_cast<float>(magnitude) * 0x1p-24F : float_of((magnitude << 13) + 0x38000000U);
+  return float_of(sign | bits_of(value));
 }
 
 /// Finishes a conversion to f16 whose magnitude bits, in f32 format, already have 13 zero bits at the end.

@@ -22,10 +22,8 @@ std::vector<came_options> came::c_api::copy_groups(const came_options* groups, i
 extern "C" {
 
 came_status came_options_init(came_options* options, came_algorithm algorithm) {
-  return guarded([&] {
-    required(options, "options");
-    *options = core::default_options(core::checked_algorithm(algorithm));
-  });
+  return guarded(
+      [&] { checked_struct(options, "options") = core::default_options(core::checked_algorithm(algorithm)); });
 }
 
 came_status came_options_validate(const came_options* options) {

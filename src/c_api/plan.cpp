@@ -5,6 +5,7 @@
 
 #include "c_api/handle.hpp"
 #include "core/backend.hpp"
+#include "core/checked.hpp"
 #include "core/factorization.hpp"
 #include "core/step.hpp"
 
@@ -17,10 +18,7 @@ came::TensorSpec copy_spec(const came_tensor_spec& given, const std::string& lab
   came::TensorSpec spec;
   spec.name = given.name != nullptr ? given.name : "";
   const std::string what = label + " '" + spec.name + "'";
-  if (given.ndim < 0) core::invalid(what, ": ndim is ", given.ndim, ", expected at least 0");
-  if (given.ndim > 0 && given.shape == nullptr) {
-    core::invalid(what, ": shape is null, expected ", given.ndim, " sizes");
-  }
+  core::check_readable(given.shape, given.ndim, what);
   spec.shape.assign(given.shape, given.shape + given.ndim);
   spec.dtype = static_cast<came::DType>(given.dtype);
   spec.grad_dtype = static_cast<came::DType>(given.grad_dtype);
@@ -36,15 +34,16 @@ came::TensorSpec copy_spec(const came_tensor_spec& given, const std::string& lab
   if (given.split_dims != 0) {
     spec.shard = came::Shard{given.split_dims,
                              {given.shard_offset, given.shard_offset + given.ndim},
-                             {given.shard_extent, given.shard_extent + given.ndim}};
+                             {given.shard_extent, given.shard_extent + given.ndim},
+                             given.reduce_group};
   }
   return spec;
 }
 
 core::Plan build(const came_options* groups, int32_t group_count, const came_tensor_spec* tensors, int64_t tensor_count,
-                 came_backend backend) {
+                 came_backend backend, int32_t device_index) {
   return core::make_plan(copy_groups(groups, group_count), copy_specs(tensors, tensor_count),
-                         core::find_backend(backend));
+                         core::find_backend(backend), device_index);
 }
 
 const core::Plan& plan_of(const came_plan* plan) { return required(plan, "plan").plan; }
@@ -63,10 +62,10 @@ std::vector<came::TensorSpec> came::c_api::copy_specs(const came_tensor_spec* sp
 extern "C" {
 
 came_status came_plan_create(const came_options* groups, int32_t group_count, const came_tensor_spec* tensors,
-                             int64_t tensor_count, came_backend backend, came_plan** plan) {
+                             int64_t tensor_count, came_backend backend, int32_t device_index, came_plan** plan) {
   return guarded([&] {
     required(plan, "plan");
-    *plan = new came_plan{build(groups, group_count, tensors, tensor_count, backend)};
+    *plan = new came_plan{build(groups, group_count, tensors, tensor_count, backend, device_index)};
   });
 }
 
@@ -92,6 +91,8 @@ came_status came_plan_state(const came_plan* plan, int64_t index, came_state_inf
     out.ndim = static_cast<int32_t>(state.shape.size());
     out.tensor = static_cast<int64_t>(tensor);
     out.bytes = state.bytes;
+    out.whole_shape = state.whole.data();
+    out.offset = state.offset.data();
   });
 }
 
@@ -110,14 +111,17 @@ came_status came_plan_phase_count(const came_plan* plan, int32_t* count) {
   return guarded([&] { required(count, "count") = static_cast<int32_t>(plan_of(plan).phases.size()); });
 }
 
-came_status came_plan_reduction(const came_plan* plan, int32_t phase, came_reduction* reduction) {
+came_status came_plan_reduction(const came_plan* plan, int32_t phase, int32_t reduce_group, came_reduction* reduction) {
   return guarded([&] {
     const core::Plan& p = plan_of(plan);
     came_reduction& out = checked_struct(reduction, "reduction");
     const auto count = static_cast<int32_t>(p.phases.size());
     if (phase < 0 || phase >= count) core::invalid("phase: ", phase, " given, expected 0 to ", count - 1);
+    if (reduce_group < 0) core::invalid("reduce_group: ", reduce_group, " given, expected at least 0");
     const core::Phase& found = p.phases[static_cast<size_t>(phase)];
-    out = {sizeof(came_reduction), found.op, core::phase_name(found.kind), found.offset, found.shared_count};
+    core::Range run{found.offset, 0};  // a group that shares nothing
+    if (static_cast<size_t>(reduce_group) < found.shared.size()) run = found.shared[static_cast<size_t>(reduce_group)];
+    out = {sizeof(came_reduction), found.op, core::phase_name(found.kind), run.begin, run.count};
   });
 }
 
@@ -143,7 +147,7 @@ came_status came_estimate(const came_options* groups, int32_t group_count, const
                           int64_t tensor_count, came_backend backend, came_memory* memory) {
   return guarded([&] {
     came_memory& out = checked_struct(memory, "memory");
-    out = build(groups, group_count, tensors, tensor_count, backend).memory;
+    out = build(groups, group_count, tensors, tensor_count, backend, 0).memory;
   });
 }
 

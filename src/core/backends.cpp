@@ -1,3 +1,4 @@
+// Which backend answers to which number.
 #include "core/backend.hpp"
 #include "core/message.hpp"
 

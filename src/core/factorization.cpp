@@ -1,7 +1,9 @@
+// Equations 2 and 3 of the paper on host memory of any float type; written only after all is validated.
 #include "core/factorization.hpp"
 
 #include <cmath>
 
+#include "core/checked.hpp"
 #include "core/dtype.hpp"
 #include "core/message.hpp"
 #include "core/step.hpp"
@@ -14,14 +16,12 @@ namespace {
 Cells host_cells(const came_tensor& tensor, const char* name, const std::vector<int64_t>& shape) {
   const auto dtype = static_cast<DType>(tensor.dtype);
   if (!is_float(dtype)) invalid(name, ": dtype is ", dtype_name(dtype), ", expected f64, f32, bf16 or f16");
-  check_tensor(tensor, name, "tensor", shape.data(), static_cast<int64_t>(shape.size()), dtype, CAME_DEVICE_CPU);
+  check_tensor(tensor, name, "tensor", shape.data(), static_cast<int64_t>(shape.size()), dtype, CAME_DEVICE_CPU, 0);
   return {tensor.data, dtype};
 }
 
 std::vector<int64_t> shape_of(const came_tensor& tensor, const char* name) {
-  if (tensor.ndim < 0 || (tensor.ndim > 0 && tensor.shape == nullptr)) {
-    invalid(name, ": shape is null with ndim ", tensor.ndim, ", expected its sizes");
-  }
+  check_readable(tensor.shape, tensor.ndim, name);
   return {tensor.shape, tensor.shape + tensor.ndim};
 }
 
@@ -37,8 +37,8 @@ void nmf_rank1(const came_tensor& v, const came_tensor& w, const came_tensor& h)
   const Cells rows = host_cells(w, "w", {n});
   const Cells cols = host_cells(h, "h", {m});
   for (int64_t k = 0; k < n * m; ++k) {
-    if (!(matrix.get(k) >= 0)) {
-      invalid("v: element [", k / m, ", ", k % m, "] is ", matrix.get(k), ", expected at least 0");
+    if (!(matrix.get(k) >= 0) || !std::isfinite(matrix.get(k))) {
+      invalid("v: element [", k / m, ", ", k % m, "] is ", matrix.get(k), ", expected a finite number >= 0");
     }
   }
   double total = 0;

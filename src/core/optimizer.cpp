@@ -1,3 +1,4 @@
+// Lays out one allocation for all state, then hands pointers to the same steps a framework would run.
 #include "core/optimizer.hpp"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <unordered_set>
 
 #include "core/backend.hpp"
+#include "core/checked.hpp"
 #include "core/dtype.hpp"
 #include "core/message.hpp"
 #include "core/step.hpp"
@@ -24,9 +26,8 @@ std::vector<TensorSpec> specs_of(const std::vector<Parameter>& parameters) {
     if (p.name.empty() || !names.insert(p.name).second) {
       invalid(label, ": name is ", p.name.empty() ? "empty" : "used twice", ", expected one of its own");
     }
-    if (p.param.ndim < 0 || (p.param.ndim > 0 && p.param.shape == nullptr)) {
-      invalid(label, ": param.shape is null with ndim ", p.param.ndim, ", expected its sizes");
-    }
+    check_struct(p.param.struct_size, sizeof(came_tensor), label, "param");
+    check_readable(p.param.shape, p.param.ndim, label, "param.");
     TensorSpec spec;
     spec.name = p.name;
     spec.shape.assign(p.param.shape, p.param.shape + p.param.ndim);
@@ -49,8 +50,9 @@ Optimizer::Optimizer(const std::vector<came_options>& groups, const std::vector<
          " memory, expected one for host memory");
   }
   for (const came_options& options : groups) lrs_.push_back(options.lr);
-  counters_.assign(groups.size(), 0);
-  counter_view_ = TensorView(counters_.data(), {&group_count_, 1});
+  counters_.assign(parameters.size(), 0);
+  parameter_count_ = static_cast<int64_t>(parameters.size());
+  counter_view_ = TensorView(counters_.data(), {&parameter_count_, 1});
   lr_view_ = TensorView(lrs_.data(), {&group_count_, 1});
   workspace_.resize(static_cast<size_t>(plan_.memory.workspace_bytes) / sizeof(double));
   reductions_.resize(static_cast<size_t>(plan_.memory.reduction_bytes) / sizeof(double));
@@ -75,10 +77,8 @@ Optimizer::Optimizer(const std::vector<came_options>& groups, const std::vector<
       const TensorView view(storage_.data() + places[states_.size()], state.shape, state.dtype);
       states_.push_back(view);
       exports_.push_back({t.name + "." + state.name, view});
-      export_group_.push_back(-1);
     }
-    exports_.push_back({t.name + ".step", TensorView(&counters_[static_cast<size_t>(t.group)])});
-    export_group_.push_back(t.group);
+    exports_.push_back({t.name + ".step", TensorView(&counters_[k])});
   }
   validate_step(plan_, make_step());
   for (size_t k = 0; k < plan_.tensors.size(); ++k) grads_[k].shape = plan_.tensors[k].shape.data();
@@ -115,7 +115,7 @@ void Optimizer::set_grad(int64_t parameter, const came_tensor& grad) {
   }
   const Tensor& t = plan_.tensors[static_cast<size_t>(parameter)];
   check_tensor(grad, t.label, "grad", t.shape.data(), static_cast<int64_t>(t.shape.size()), t.grad_dtype,
-               CAME_DEVICE_CPU);
+               CAME_DEVICE_CPU, 0);
   grads_[static_cast<size_t>(parameter)].data = grad.data;
 }
 
@@ -137,7 +137,7 @@ std::vector<size_t> Optimizer::match(const std::vector<NamedTensor>& states) con
     seen[found->second] = true;
     const came_tensor& own = exports_[found->second].tensor;
     check_tensor(given.tensor, "state '" + given.name + "'", "tensor", own.shape, own.ndim,
-                 static_cast<DType>(own.dtype), CAME_DEVICE_CPU);
+                 static_cast<DType>(own.dtype), CAME_DEVICE_CPU, 0);
     places.push_back(found->second);
   }
   const auto missing = std::find(seen.begin(), seen.end(), false);
@@ -147,29 +147,23 @@ std::vector<size_t> Optimizer::match(const std::vector<NamedTensor>& states) con
   return places;
 }
 
-void Optimizer::check_counters(const std::vector<NamedTensor>& states, const std::vector<size_t>& places) const {
-  std::vector<int64_t> counts(counters_.size(), -1);
-  for (size_t k = 0; k < states.size(); ++k) {
-    const int32_t group = export_group_[places[k]];
-    if (group < 0) continue;
-    const int64_t given = *static_cast<const int64_t*>(states[k].tensor.data);
-    int64_t& count = counts[static_cast<size_t>(group)];
-    if (given < 0 || (count >= 0 && count != given)) {
-      invalid("state '", states[k].name, "': ", given, " given, expected ", given < 0 ? 0 : count,
-              given < 0 ? " or more" : " as for the other parameters of its group");
-    }
-    count = given;
-  }
-}
-
 void Optimizer::load_state(const std::vector<NamedTensor>& states) {
   const std::vector<size_t> places = match(states);
-  check_counters(states, places);
+  for (size_t k = 0; k < states.size(); ++k) {
+    const came_tensor& own = exports_[places[k]].tensor;
+    const auto* given = static_cast<const uint64_t*>(states[k].tensor.data);
+    if (static_cast<DType>(own.dtype) == DType::i64 && *static_cast<const int64_t*>(states[k].tensor.data) < 0) {
+      invalid("state '", states[k].name, "': ", *static_cast<const int64_t*>(states[k].tensor.data),
+              " given, expected at least 0");
+    }
+    if (given != own.data && given >= storage_.data() && given < storage_.data() + storage_.size()) {
+      invalid("state '", states[k].name, "': tensor.data is another state of this optimizer, expected a copy of it");
+    }
+  }
   for (size_t k = 0; k < states.size(); ++k) {
     const came_tensor& own = exports_[places[k]].tensor;
     int64_t bytes = element_size(static_cast<DType>(own.dtype));
     for (int32_t d = 0; d < own.ndim; ++d) bytes *= own.shape[d];
-    // A state may be loaded from its own export.
     if (bytes > 0) std::memmove(own.data, states[k].tensor.data, static_cast<size_t>(bytes));
   }
 }

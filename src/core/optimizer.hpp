@@ -29,8 +29,6 @@ class Optimizer {
   [[nodiscard]] came_step make_step() const;
   /// Index in exports_ of every given tensor; throws unless they match one to one.
   [[nodiscard]] std::vector<size_t> match(const std::vector<NamedTensor>& states) const;
-  /// Throws unless all parameters of a group come with the same step count.
-  void check_counters(const std::vector<NamedTensor>& states, const std::vector<size_t>& places) const;
 
   Plan plan_;
   std::vector<came_tensor> params_;
@@ -39,11 +37,11 @@ class Optimizer {
   std::vector<uint64_t> storage_;  ///< Of all states, each on its own cache lines.
   std::vector<double> workspace_;
   std::vector<double> reductions_;
-  std::vector<int64_t> counters_;  ///< Steps done, per group.
+  std::vector<int64_t> counters_;  ///< Steps done, per parameter.
   std::vector<double> lrs_;        ///< Per group.
   int64_t group_count_ = 0;
+  int64_t parameter_count_ = 0;
   std::vector<NamedTensor> exports_;
-  std::vector<int32_t> export_group_;  ///< Group whose counter an export shows; -1: a state tensor.
   TensorView counter_view_;
   TensorView lr_view_;
 };

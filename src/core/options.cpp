@@ -1,3 +1,4 @@
+// The table of options: names, ranges, and which optimizers have them.  Defaults: src/core/optimizers/.
 #include "core/options.hpp"
 
 #include <algorithm>
@@ -184,6 +185,10 @@ void validate_options(const came_options& options, const std::string& what) {
   }
   if (options.warmup_init != 0 && options.relative_step == 0) {
     invalid(what, ": warmup_init is set, expected relative_step with it");
+  }
+  if (algorithm == Algorithm::came && options.beta1 == 0) {
+    invalid(what,
+            ": beta1 is 0, expected > 0: without a momentum no update differs from it, and confidence is boundless");
   }
   if (options.cautious != 0 && options.beta1 == 0) {
     invalid(what, ": cautious is set with beta1 0, expected beta1 > 0: it compares momentum with gradient");

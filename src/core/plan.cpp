@@ -1,8 +1,13 @@
+// From specs to a plan, in order: tensors (view, owner, state), phases and slots, tiles.  Every total is checked: a
+// plan that is made can be counted in int64.
 #include "core/plan.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <unordered_map>
 
 #include "core/backend.hpp"
+#include "core/checked.hpp"
 #include "core/dtype.hpp"
 #include "core/message.hpp"
 #include "core/optimizers/descriptor.hpp"
@@ -14,6 +19,11 @@ namespace {
 // An unsharded matrix of few, very wide rows is owned by columns: whole rows would leave most workers idle.
 constexpr int64_t kFewRows = 16;
 constexpr int64_t kWideRow = int64_t{1} << 16;
+
+constexpr int32_t kMostReduceGroups = 64;
+
+// A plan lists its tiles; more than this many (some 300 MB) is no plan for a machine that could run it.
+constexpr int64_t kMostTiles = int64_t{1} << 22;
 
 void check_groups(const std::vector<came_options>& groups) {
   if (groups.empty()) invalid("groups: none given, expected at least one");
@@ -38,6 +48,9 @@ DType checked_float(DType dtype, const std::string& label, const char* which) {
 void check_shard(const TensorSpec& spec, const std::string& label) {
   const Shard& shard = *spec.shard;
   const size_t n = spec.shape.size();
+  if (shard.reduce_group < 0 || shard.reduce_group >= kMostReduceGroups) {
+    invalid(label, ": reduce_group is ", shard.reduce_group, ", expected 0 to ", kMostReduceGroups - 1);
+  }
   if (shard.offset.size() != n || shard.extent.size() != n) {
     invalid(label, ": shard has ", shard.offset.size(), " offsets and ", shard.extent.size(), " extents, expected ", n,
             " of each");
@@ -65,10 +78,13 @@ void place(Tensor& t, const TensorSpec& spec, View wanted, bool factored) {
     t.view = choose_view(t.shape, wanted, factored);
     t.local = {{0, t.view.batch}, {0, t.view.rows}, {0, t.view.cols}};
     t.local_shape = t.shape;
+    t.offset.assign(t.shape.size(), 0);
     return;
   }
   check_shard(spec, t.label);
   t.local_shape = spec.shard->extent;
+  t.offset = spec.shard->offset;
+  t.reduce_group = spec.shard->reduce_group;
   t.view = choose_view(t.shape, wanted, factored);
   auto local = locate(t.shape, t.view, spec.shard->split_dims, spec.shard->offset, spec.shard->extent);
   if (!local && !factored) {
@@ -96,12 +112,25 @@ Owner choose_owner(const Tensor& t) {
   return t.view.rows < kFewRows && t.view.cols >= kWideRow ? Owner::columns : Owner::rows;
 }
 
+/// A statistic of nothing but zeros must not itself be rounded to zero: it is divided by.
+void check_epsilons(const came_options& o, const Tensor& t) {
+  const double least = t.dtype == DType::f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+  const auto check = [&](const char* name, double eps, double beta) {
+    if (eps > 0 && eps * (1 - beta) < least) {
+      invalid(t.label, ": ", name, " is ", eps, ", expected at least ", least / (1 - beta), " beside ",
+              dtype_name(t.dtype), " parameters: statistics would round to 0");
+    }
+  };
+  check("eps1", o.eps1, o.beta2);
+  if (o.beta3 > 0) check("eps2", o.eps2, o.beta3);
+}
+
 Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_options>& groups,
                    const Descriptor& optimizer) {
   Tensor t;
   t.label = "tensor " + std::to_string(index) + " '" + spec.name + "'";
   t.name = spec.name;
-  if (spec.shape.size() > 64) invalid(t.label, ": ", spec.shape.size(), " dimensions, expected at most 64");
+  check_readable(spec.shape.data(), static_cast<int64_t>(spec.shape.size()), t.label);
   checked_elements(spec.shape, t.label);
   t.shape = spec.shape;
   t.dtype = checked_float(spec.dtype, t.label, "dtype");
@@ -118,12 +147,26 @@ Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_
   t.owner = choose_owner(t);
   t.slot_blocks = t.block_per_matrix() ? t.view.batch : 1;
   t.local_elements = t.local.batch.count * t.local.rows.count * t.local.cols.count;
+  check_epsilons(options, t);
   t.states = optimizer.states(options, t);
   for (State& state : t.states) {
     state.bytes = element_size(state.dtype);
     for (const int64_t size : state.shape) state.bytes *= size;
   }
   return t;
+}
+
+/// Tensors that share an id would round alike wherever their elements have the same number.
+void check_ids(const Plan& plan) {
+  std::unordered_map<uint64_t, const Tensor*> users;
+  for (const Tensor& t : plan.tensors) {
+    if (plan.options(t).stochastic_rounding == 0) continue;
+    const auto [user, first] = users.emplace(t.id, &t);
+    if (!first) {
+      invalid(t.label, ": id is ", t.id, " as that of ", user->second->label,
+              ", expected one of its own for stochastic_rounding");
+    }
+  }
 }
 
 void add_phases(Plan& plan, const Descriptor& optimizer) {
@@ -134,22 +177,32 @@ void add_phases(Plan& plan, const Descriptor& optimizer) {
       std::any_of(plan.groups.begin(), plan.groups.end(), [](const came_options& o) { return o.max_grad_norm > 0; });
   if (clips) kinds.insert(kinds.begin(), PhaseKind::norm);
 
+  int32_t reduce_groups = 0;
+  for (const Tensor& t : plan.tensors) reduce_groups = std::max(reduce_groups, t.sharded ? t.reduce_group + 1 : 0);
   int64_t offset = 0;
   for (const PhaseKind kind : kinds) {
-    Phase phase{kind, kind == PhaseKind::cover ? CAME_REDUCE_MAX : CAME_REDUCE_SUM, offset};
-    for (const bool sharded : {true, false}) {
+    Phase phase;
+    phase.kind = kind;
+    phase.op = kind == PhaseKind::cover ? CAME_REDUCE_MAX : CAME_REDUCE_SUM;
+    phase.offset = offset;
+    for (int32_t group = 0; group <= reduce_groups; ++group) {  // the last: what is not sharded
+      const int64_t begin = offset;
       for (Tensor& t : plan.tensors) {
-        if (t.sharded != sharded) continue;
+        if ((t.sharded ? t.reduce_group : reduce_groups) != group) continue;
         const ReductionShape shape =
             kind == PhaseKind::norm ? ReductionShape{0, 0, 1} : optimizer.reduction(plan.options(t), t, kind);
         t.slots.push_back({shape, offset});
-        offset += t.slot_blocks * shape.size(t.view.rows, t.view.cols);
+        int64_t block = checked_product(shape.rows, t.view.rows, t.label);
+        checked_add(block, checked_product(shape.cols, t.view.cols, t.label), t.label);
+        checked_add(block, shape.scalars, t.label);
+        checked_add(offset, checked_product(t.slot_blocks, block, t.label), t.label);
       }
-      (sharded ? phase.shared_count : phase.count) = offset - phase.offset;
+      if (group < reduce_groups) phase.shared.push_back({begin, offset - begin});
     }
+    phase.count = offset - phase.offset;
     plan.phases.push_back(phase);
   }
-  plan.memory.reduction_bytes = offset * static_cast<int64_t>(sizeof(double));
+  plan.memory.reduction_bytes = checked_product(offset, sizeof(double), "reductions");
 }
 
 void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspace) {
@@ -165,6 +218,14 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspa
   const int64_t rows = whole_cols ? all_rows : std::clamp<int64_t>(tiling.elements / cols, 1, all_rows);
   const int64_t batch = whole_matrix ? std::max<int64_t>(1, tiling.elements / (rows * cols)) : 1;
 
+  const auto pieces = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
+  const int64_t count =
+      pieces(t.local.batch.count, batch) * pieces(all_rows, rows) * pieces(all_cols, cols);  // at most the elements
+  if (count > kMostTiles - static_cast<int64_t>(plan.tiles.size())) {
+    fail(Status::unsupported, t.label, ": would be cut into ", count, " tiles, expected at most ", kMostTiles,
+         " in a plan");
+  }
+
   const auto part = [](int64_t begin, int64_t most, int64_t end) { return Range{begin, std::min(most, end - begin)}; };
   for (int64_t b = 0; b < t.local.batch.count; b += batch) {
     for (int64_t i = 0; i < all_rows; i += rows) {
@@ -175,7 +236,7 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspa
         for (const Slot& slot : t.slots) {
           block = std::max(block, slot.shape.size(tile.rows.count, tile.cols.count));
         }
-        workspace += block;
+        checked_add(workspace, block, t.label);
         plan.tiles.push_back(tile);
       }
     }
@@ -192,10 +253,14 @@ int Plan::find(PhaseKind kind) const {
 }
 
 Plan make_plan(const std::vector<came_options>& groups, const std::vector<TensorSpec>& specs, const Backend& backend,
-               const Tiling* tiling) {
+               int32_t device_index, const Tiling* tiling) {
   check_groups(groups);
+  if (device_index < 0 || (backend.device == CAME_DEVICE_CPU && device_index != 0)) {
+    invalid("device_index: ", device_index, " given, expected ", backend.device == CAME_DEVICE_CPU ? "0" : "0 or more");
+  }
   Plan plan;
   plan.backend = &backend;
+  plan.device_index = device_index;
   plan.groups = groups;
   plan.algorithm = static_cast<Algorithm>(groups[0].algorithm);
   plan.memory.struct_size = sizeof(came_memory);
@@ -209,11 +274,12 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
     plan.state_count += static_cast<int64_t>(t.states.size());
     derived += t.block_per_matrix() ? t.local.batch.count : 1;
     plan.sharded = plan.sharded || t.sharded;
-    plan.memory.parameter_bytes += t.local_elements * element_size(t.dtype);
-    plan.memory.gradient_bytes += t.local_elements * element_size(t.grad_dtype);
-    for (const State& state : t.states) plan.memory.state_bytes += state.bytes;
+    checked_add(plan.memory.parameter_bytes, t.local_elements * element_size(t.dtype), t.label);
+    checked_add(plan.memory.gradient_bytes, t.local_elements * element_size(t.grad_dtype), t.label);
+    for (const State& state : t.states) checked_add(plan.memory.state_bytes, state.bytes, t.label);
     plan.tensors.push_back(std::move(t));
   }
+  check_ids(plan);
   add_phases(plan, optimizer);
 
   int64_t workspace = 0;
@@ -221,9 +287,11 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
     add_tiles(plan, static_cast<int64_t>(k), tiling != nullptr ? *tiling : backend.tiling, workspace);
   }
   plan.derived_offset = workspace;
-  workspace += derived * kDerived;
-  plan.memory.workspace_bytes = workspace * static_cast<int64_t>(sizeof(double));
-  plan.memory.peak_bytes = plan.memory.state_bytes + plan.memory.workspace_bytes + plan.memory.reduction_bytes;
+  checked_add(workspace, checked_product(derived, kDerived, "workspace"), "workspace");
+  plan.memory.workspace_bytes = checked_product(workspace, sizeof(double), "workspace");
+  for (const int64_t bytes : {plan.memory.state_bytes, plan.memory.workspace_bytes, plan.memory.reduction_bytes}) {
+    checked_add(plan.memory.peak_bytes, bytes, "peak");
+  }
   return plan;
 }
 

@@ -2,9 +2,9 @@
 // state layout, phases, tiles, reduction tree, workspace.  Immutable once made.
 //
 // Reduction tree: every tile writes one block of partial results; blocks are combined in f64 in tile order into the
-// slot of their tensor; slots of sharded tensors come first, so that ranks all-reduce one contiguous run per phase.
-// A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars; or, where no vectors are
-// reduced, one set of scalars for the whole tensor.
+// slot of their tensor; slots of sharded tensors come first, by reduce group, so that the ranks of a group all-reduce
+// one contiguous run per phase. A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars;
+// or, where no vectors are reduced, one set of scalars for the whole tensor.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,9 @@ struct Backend;
 struct State {
   const char* name;
   DType dtype;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape;   ///< What this rank holds.
+  std::vector<int64_t> whole;   ///< Over all ranks.
+  std::vector<int64_t> offset;  ///< Where `shape` begins in `whole`.
   int64_t bytes = 0;
 };
 
@@ -39,12 +41,14 @@ struct Tensor {
   std::string name;
   std::vector<int64_t> shape;        ///< Whole.
   std::vector<int64_t> local_shape;  ///< What this rank holds.
+  std::vector<int64_t> offset;       ///< Where it begins in the whole.
   int64_t local_elements = 0;
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
   int32_t group = 0;
   uint64_t id = 0;
   bool sharded = false;
+  int32_t reduce_group = 0;
   bool factored = false;
   Owner owner = Owner::none;
   MatrixView view;
@@ -71,9 +75,9 @@ struct Tile {
 struct Phase {
   PhaseKind kind = PhaseKind::apply;
   came_reduce_op op = CAME_REDUCE_SUM;
-  int64_t offset = 0;        ///< In doubles.
-  int64_t shared_count = 0;  ///< Doubles of sharded tensors, at the front.
-  int64_t count = 0;         ///< Doubles of all tensors.
+  int64_t offset = 0;         ///< In doubles.
+  int64_t count = 0;          ///< Doubles of all tensors.
+  std::vector<Range> shared;  ///< Doubles of the sharded tensors, per reduce group, at the front.
 };
 
 /// The largest tile a backend takes.  What a worker owns is never cut.
@@ -84,6 +88,7 @@ struct Tiling {
 
 struct Plan {
   const Backend* backend = nullptr;
+  int32_t device_index = 0;
   Algorithm algorithm = Algorithm::came;
   std::vector<came_options> groups;
   std::vector<Tensor> tensors;
@@ -102,11 +107,11 @@ struct Plan {
 };
 
 /// Doubles of workspace in which a backend keeps what follows from a reduction, per local block of a slot.
-inline constexpr int64_t kDerived = 3;
+inline constexpr int64_t kDerived = 4;
 
 /// Makes a plan; `tiling` overrides the backend's (for tests).
 Plan make_plan(const std::vector<came_options>& groups, const std::vector<TensorSpec>& specs, const Backend& backend,
-               const Tiling* tiling = nullptr);
+               int32_t device_index = 0, const Tiling* tiling = nullptr);
 
 /// Combines the tiles' blocks of a phase in host memory into the reduction buffer: in tile order, in f64.
 void combine_partials(const Plan& plan, int phase, const double* workspace, double* reductions);

@@ -1,3 +1,4 @@
+// Everything that can be wrong with a step is found here, before a backend sees it.  O(tensors) and no allocation.
 #include "core/step.hpp"
 
 #include <algorithm>
@@ -5,18 +6,12 @@
 #include <initializer_list>
 
 #include "core/backend.hpp"
+#include "core/checked.hpp"
 #include "core/dtype.hpp"
 #include "core/message.hpp"
 
 namespace came::core {
 namespace {
-
-void check_struct(uint32_t given, size_t expected, const std::string& label, const char* role) {
-  if (given != expected) {
-    fail(Status::abi_mismatch, label, ": ", role, ".struct_size is ", given, ", expected ", expected,
-         given > expected ? ": the caller was built for a newer ABI of libcame" : "");
-  }
-}
 
 void check_address(const void* data, int64_t alignment, const std::string& label, const char* role) {
   if (data == nullptr) invalid(label, ": ", role, ".data is null, expected the address of its elements");
@@ -25,8 +20,8 @@ void check_address(const void* data, int64_t alignment, const std::string& label
   }
 }
 
-/// A scalar argument: one element per `count`, of one of these types, on the host or the plan's device.
-void check_scalar(const Plan& plan, const came_tensor* given, const char* role, int64_t count,
+/// A scalar argument: so many elements of one of these types, on the host or the plan's device.
+void check_scalar(const Plan& plan, const came_tensor* given, const char* role, std::initializer_list<int64_t> counts,
                   std::initializer_list<DType> types) {
   if (given == nullptr) return;
   const std::string label = "step";
@@ -36,33 +31,37 @@ void check_scalar(const Plan& plan, const came_tensor* given, const char* role, 
     for (const DType type : types) expected += (expected.empty() ? "" : " or ") + std::string(dtype_name(type));
     invalid(label, ": ", role, " is ", dtype_name(static_cast<DType>(given->dtype)), ", expected ", expected);
   }
-  if (given->ndim < 0 || (given->ndim > 0 && given->shape == nullptr)) {
-    invalid(label, ": ", role, ".shape is null with ndim ", given->ndim, ", expected ", count, " elements");
-  }
-  const bool fits = given->ndim == 0 ? count == 1 : given->ndim == 1 && given->shape[0] == count;
-  if (!fits) {
-    invalid(label, ": ", role, " has shape ", shape_text(given->shape, given->ndim), ", expected ", count,
-            count == 1 ? " element" : " elements, one per group");
+  check_readable(given->shape, given->ndim, label, role);
+  const int64_t elements = given->ndim == 0 ? 1 : given->ndim == 1 ? given->shape[0] : -1;
+  if (std::find(counts.begin(), counts.end(), elements) == counts.end()) {
+    std::string expected;
+    for (const int64_t count : counts) expected += (expected.empty() ? "" : " or ") + std::to_string(count);
+    invalid(label, ": ", role, " has shape ", shape_text(given->shape, given->ndim), ", expected ", expected,
+            " elements");
   }
   if (given->device != CAME_DEVICE_CPU && given->device != plan.backend->device) {
     invalid(label, ": ", role, " is on ", device_name(given->device), ", expected cpu or ",
             device_name(plan.backend->device));
   }
-  check_address(given->data, element_size(static_cast<DType>(given->dtype)), label, role);
+  if (elements > 0) check_address(given->data, element_size(static_cast<DType>(given->dtype)), label, role);
 }
 
 /// Values of scalars in host memory; those on a device are data.
 void check_scalar_values(const Plan& plan, const came_step& step) {
   const auto on_host = [](const came_tensor* s) { return s != nullptr && s->device == CAME_DEVICE_CPU; };
-  const auto groups = static_cast<int64_t>(plan.groups.size());
-  for (int64_t k = 0; k < groups; ++k) {
-    if (on_host(step.lr)) {
-      const double lr = scalar_or(step.lr, k, 0);
-      if (!std::isfinite(lr) || lr < 0) invalid("step: lr of group ", k, " is ", lr, ", expected a finite number >= 0");
-    }
-    if (on_host(step.step)) {
+  for (int64_t k = 0; on_host(step.lr) && k < static_cast<int64_t>(plan.groups.size()); ++k) {
+    const double lr = scalar_or(step.lr, k, 0);
+    if (!std::isfinite(lr) || lr < 0) invalid("step: lr of group ", k, " is ", lr, ", expected a finite number >= 0");
+  }
+  if (on_host(step.step)) {
+    // Beyond this the type cannot count: x + 1 rounds to x, and stochastic rounding would repeat itself.
+    const double limit = static_cast<DType>(step.step->dtype) == DType::f32 ? 0x1p24 : 0x1p53;
+    const int64_t counters = step.step->ndim == 0 ? 1 : step.step->shape[0];
+    for (int64_t k = 0; k < counters; ++k) {
       const double count = scalar_or(step.step, k, 0);
-      if (!(count >= 0)) invalid("step: step of group ", k, " is ", count, ", expected at least 0");
+      if (!(count >= 0 && count < limit) || count != std::floor(count)) {
+        invalid("step: step[", k, "] is ", count, ", expected a whole number from 0 to ", limit - 1);
+      }
     }
   }
   const bool skipped = on_host(step.found_inf) && found_inf(step);
@@ -103,28 +102,36 @@ void check_lists(const Plan& plan, const came_step& step) {
 }
 
 void check_tensors(const Plan& plan, const came_step& step) {
-  const came_device device = plan.backend->device;
+  const auto check = [&](const came_tensor& given, const Tensor& t, const char* role, const std::vector<int64_t>& shape,
+                         DType dtype) {
+    check_tensor(given, t.label, role, shape.data(), static_cast<int64_t>(shape.size()), dtype, plan.backend->device,
+                 plan.device_index);
+  };
   for (size_t k = 0; k < plan.tensors.size(); ++k) {
     const Tensor& t = plan.tensors[k];
-    const auto ndim = static_cast<int64_t>(t.local_shape.size());
-    check_tensor(step.params[k], t.label, "param", t.local_shape.data(), ndim, t.dtype, device);
-    check_tensor(step.grads[k], t.label, "grad", t.local_shape.data(), ndim, t.grad_dtype, device);
+    if (!is_active(step, static_cast<int64_t>(k))) continue;
+    check(step.params[k], t, "param", t.local_shape, t.dtype);
+    check(step.grads[k], t, "grad", t.local_shape, t.grad_dtype);
     for (size_t s = 0; s < t.states.size(); ++s) {
       const State& state = t.states[s];
-      check_tensor(step.states[static_cast<size_t>(t.first_state) + s], t.label, state.name, state.shape.data(),
-                   static_cast<int64_t>(state.shape.size()), state.dtype, device);
+      check(step.states[static_cast<size_t>(t.first_state) + s], t, state.name, state.shape, state.dtype);
     }
   }
 }
 
 }  // namespace
 
-void check_tensor(const came_tensor& given, const std::string& label, const char* role, const int64_t* shape,
-                  int64_t ndim, DType dtype, came_device device) {
-  check_struct(given.struct_size, sizeof(came_tensor), label, role);
-  if (given.ndim < 0 || (given.ndim > 0 && given.shape == nullptr)) {
-    invalid(label, ": ", role, ".shape is null with ndim ", given.ndim, ", expected ", shape_text(shape, ndim));
+void check_struct(uint32_t given, size_t expected, const std::string& label, const char* role) {
+  if (given != expected) {
+    fail(Status::abi_mismatch, label, ": ", role, ".struct_size is ", given, ", expected ", expected,
+         given > expected ? ": the caller was built for a newer ABI of libcame" : "");
   }
+}
+
+void check_tensor(const came_tensor& given, const std::string& label, const char* role, const int64_t* shape,
+                  int64_t ndim, DType dtype, came_device device, int32_t device_index) {
+  check_struct(given.struct_size, sizeof(came_tensor), label, role);
+  check_readable(given.shape, given.ndim, label, role);
   if (given.ndim != ndim || !std::equal(shape, shape + ndim, given.shape)) {
     invalid(label, ": ", role, " has shape ", shape_text(given.shape, given.ndim), ", expected ",
             shape_text(shape, ndim));
@@ -132,9 +139,11 @@ void check_tensor(const came_tensor& given, const std::string& label, const char
   if (given.dtype != static_cast<came_dtype>(dtype)) {
     invalid(label, ": ", role, " is ", dtype_name(static_cast<DType>(given.dtype)), ", expected ", dtype_name(dtype));
   }
-  if (given.device != device) {
-    invalid(label, ": ", role, " is on ", device_name(given.device), ", expected ", device_name(device));
+  if (given.device != device || given.device_index != device_index) {
+    invalid(label, ": ", role, " is on ", device_name(given.device), ":", given.device_index, ", expected ",
+            device_name(device), ":", device_index);
   }
+  if (given.reserved != 0) invalid(label, ": ", role, ".reserved is ", given.reserved, ", expected 0");
   const bool empty = std::find(shape, shape + ndim, 0) != shape + ndim;
   if (!empty) check_address(given.data, element_size(dtype), label, role);
 }
@@ -149,11 +158,13 @@ void validate_step(const Plan& plan, const came_step& step) {
   check_lists(plan, step);
   check_tensors(plan, step);
   const auto groups = static_cast<int64_t>(plan.groups.size());
-  if (step.step == nullptr) invalid("step: step is null, expected the counters of ", groups, " groups");
-  check_scalar(plan, step.step, "step", groups, {DType::i64, DType::f32, DType::f64});
-  check_scalar(plan, step.lr, "lr", groups, {DType::f32, DType::f64});
-  check_scalar(plan, step.grad_scale, "grad_scale", 1, {DType::f32, DType::f64});
-  check_scalar(plan, step.found_inf, "found_inf", 1, {DType::f32, DType::f64});
+  const auto tensors = static_cast<int64_t>(plan.tensors.size());
+  if (step.step == nullptr) invalid("step: step is null, expected 1 or ", tensors, " counters");
+  if (step.reserved != 0) invalid("step: reserved is ", step.reserved, ", expected 0");
+  check_scalar(plan, step.step, "step", {1, tensors}, {DType::i64, DType::f32, DType::f64});
+  check_scalar(plan, step.lr, "lr", {groups}, {DType::f32, DType::f64});
+  check_scalar(plan, step.grad_scale, "grad_scale", {1}, {DType::f32, DType::f64});
+  check_scalar(plan, step.found_inf, "found_inf", {1}, {DType::f32, DType::f64});
   check_scalar_values(plan, step);
   check_buffer(step.workspace, step.workspace_bytes, plan.memory.workspace_bytes, "workspace");
   check_buffer(step.reductions, step.reduction_bytes, plan.memory.reduction_bytes, "reductions");

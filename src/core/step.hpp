@@ -14,12 +14,20 @@ void run_phase(const Plan& plan, int phase, const came_step& step);
 /// Validates and runs all phases; refused for a sharded plan.
 void run_step(const Plan& plan, const came_step& step);
 
+/// Throws unless a struct has this ABI's size.
+void check_struct(uint32_t given, size_t expected, const std::string& label, const char* role);
+
 /// A tensor of a step, checked: struct, null, alignment, shape, dtype, device.
 void check_tensor(const came_tensor& given, const std::string& label, const char* role, const int64_t* shape,
-                  int64_t ndim, DType dtype, came_device device);
+                  int64_t ndim, DType dtype, came_device device, int32_t device_index);
 
 /// Scalars in host memory.
 double scalar_or(const came_tensor* scalar, int64_t index, double fallback);
 bool found_inf(const came_step& step);
+
+/// Does the step touch this tensor?
+inline bool is_active(const came_step& step, int64_t tensor) {
+  return step.active == nullptr || step.active[tensor] != 0;
+}
 
 }  // namespace came::core

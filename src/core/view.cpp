@@ -1,3 +1,4 @@
+// Shapes into matrices; boxes of a shape into ranges of matrices, rows and columns.
 #include "core/view.hpp"
 
 #include <limits>

@@ -49,8 +49,12 @@ double gradient_factor(const came_options& o, const came_step& step, double norm
 }
 
 void raise_counters(const core::Plan& plan, const came_step& step) {
+  const int64_t count = step.step->ndim == 0 ? 1 : step.step->shape[0];
+  const bool one_each = count == static_cast<int64_t>(plan.tensors.size());
   const Cells counters(step.step->data, static_cast<DType>(step.step->dtype));
-  for (int64_t k = 0; k < static_cast<int64_t>(plan.groups.size()); ++k) counters.set(k, counters.get(k) + 1);
+  for (int64_t k = 0; k < count; ++k) {
+    if (!one_each || core::is_active(step, k)) counters.set(k, counters.get(k) + 1);
+  }
 }
 
 void run_norm(const Subject& s, const Tile& tile, const Block& out) {
@@ -72,8 +76,9 @@ void run_phase(const core::Plan& plan, int phase, const came_step& step) {
 
   if (phase > 0) {
     const PhaseKind done = plan.phases[static_cast<size_t>(phase) - 1].kind;
-    for (size_t k = 0; k < plan.tensors.size(); ++k) {
-      if (plan.tensors[k].view.elements() > 0) kernel.finish(subject(static_cast<int64_t>(k)), done);
+    for (int64_t k = 0; k < static_cast<int64_t>(plan.tensors.size()); ++k) {
+      const bool empty = plan.tensors[static_cast<size_t>(k)].view.elements() == 0;
+      if (!empty && core::is_active(step, k)) kernel.finish(subject(k), done);
     }
   }
   auto* workspace = static_cast<double*>(step.workspace);
@@ -81,6 +86,7 @@ void run_phase(const core::Plan& plan, int phase, const came_step& step) {
     const Subject s = subject(tile.tensor);
     const core::ReductionShape& shape = s.t.slots[static_cast<size_t>(phase)].shape;
     std::fill_n(workspace + tile.partial, shape.size(tile.rows.count, tile.cols.count), 0.0);
+    if (!core::is_active(step, tile.tensor)) continue;
     const Block out(workspace + tile.partial, shape, tile);
     if (kind == PhaseKind::norm) {
       run_norm(s, tile, out);

@@ -1,3 +1,4 @@
+// Access to one tensor of one step: elements, state, rounding, and the slots of earlier reductions.
 #include "reference/kernel.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, doub
       t(p.tensors[static_cast<size_t>(index)]),
       o(p.options(t)),
       lr(core::scalar_or(step.lr, t.group, o.lr)),
-      count(core::scalar_or(step.step, t.group, 0) + 1),
+      count(core::scalar_or(step.step, step.step->ndim == 0 || step.step->shape[0] == 1 ? 0 : index, 0) + 1),
       step_(step),
       param_(step.params[index].data, t.dtype),
       grad_(step.grads[index].data, t.grad_dtype),
@@ -28,7 +29,9 @@ uint32_t Subject::random(algorithms::Stream stream, int64_t b, int64_t i, int64_
 
 void Subject::move_param(int64_t b, int64_t i, int64_t j, double decay, double move) const {
   const double old = param(b, i, j);
-  const double value = old - decay * old - move;
+  const double change = (decay != 0 ? decay * old : 0.0) + move;
+  if (change == 0) return;  // not even the sign of a zero changes
+  const double value = old - change;
   if (o.stochastic_rounding != 0) {
     param_.set_stochastic(at(b, i, j), value, random(algorithms::Stream::parameter, b, i, j));
   } else {

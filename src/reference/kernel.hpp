@@ -34,8 +34,9 @@ class Block {
 
 /// What follows from a reduction, per block of a slot; kept in the workspace until the step ends.
 struct Derived {
-  double update = 0;      ///< Factor of the update: the clipping, with the root of the mean row average if reduced.
-  double confidence = 0;  ///< Factor of the momentum: the same for the instability, with its bias correction.
+  double mean_row = 0;    ///< Mean of the row averages of the squared gradient; 1 where a worker owns the matrix.
+  double update = 0;      ///< Factor of the update: root of mean_row over the clipping ratio.
+  double confidence = 0;  ///< Factor of the momentum: the root of the same mean of the instability, bias-corrected.
   double direction = 0;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
 };
 static_assert(sizeof(Derived) == core::kDerived * sizeof(double));

@@ -8,6 +8,9 @@
 namespace came::reference {
 namespace {
 
+/// The smaller; NaN if either is.
+double smaller(double a, double b) { return a < b || std::isnan(a) ? a : b; }
+
 /// The larger; NaN if either is.
 double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
 
@@ -25,7 +28,7 @@ void run_elements(const Subject& s, const Tile& tile, Keep keep) {
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const int64_t k = s.at(b, i, j);
     const double g = s.grad(b, i, j);
-    const double least = s.t.factored ? std::min(row.get(s.row_at(b, i)), col.get(s.col_at(b, j))) : full.get(k);
+    const double least = s.t.factored ? smaller(row.get(s.row_at(b, i)), col.get(s.col_at(b, j))) : full.get(k);
     const double cover = least + g * g;
     if (full) full.set(k, cover);
     keep(i, j, cover);
@@ -70,7 +73,7 @@ void run_cover(const Subject& s, const Tile& tile, const Block& out) {
 
 void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
   if (phase == PhaseKind::cover) run_cover(s, tile, out);
-  if (s.o.cautious == 0) return;
+  if (phase == PhaseKind::cover || s.o.cautious == 0) return;
   const Cells momentum = s.state("exp_avg");
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double m = momentum.get(s.at(b, i, j));

@@ -1,6 +1,5 @@
+// Equations (5) to (8): where the averages are finished depends on who owns rows, columns, or the matrix.
 #include "reference/update.hpp"
-
-#include <algorithm>
 
 namespace came::reference {
 
@@ -74,7 +73,7 @@ void Update::run_statistics(const Tile& tile, const Block& out) const {
 void Update::finish_statistics() const {
   const core::Local& local = s_.t.local;
   for (int64_t b = 0; b < s_.derived_count(); ++b) {
-    s_.derived(b).update = s_.t.factored ? factors_.finish(s_, b) : 1.0;
+    s_.derived(b).mean_row = s_.t.factored ? factors_.finish(s_, b) : 1.0;
   }
   if (needs_rms_phase()) return;
   if (!s_.t.block_per_matrix()) {
@@ -91,7 +90,7 @@ void Update::finish_statistics() const {
     for (int64_t k = 0; k < length; ++k) {
       sum += weighted[k] / (by_rows ? factors_.col.get(s_.col_at(b, k)) : factors_.row.get(s_.row_at(b, k)));
     }
-    sum_of_squares += sum * s_.derived(b).update;
+    sum_of_squares += sum * s_.derived(b).mean_row;
   }
   clip(sum_of_squares);
 }
@@ -100,7 +99,7 @@ void Update::run_rms(const Tile& tile, const Block& out) const {
   if (!needs_rms_phase()) return;
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double u = s_.grad(b, i, j) * factors_.inverse_root(s_, b, i, j);
-    out.scalar(0) += u * u * s_.derived(b).update;
+    out.scalar(0) += u * u * s_.derived(b).mean_row;
   });
 }
 
@@ -109,9 +108,10 @@ void Update::finish_rms() const {
 }
 
 void Update::clip(double sum_of_squares) const {
-  const double ratio = std::max(1.0, std::sqrt(sum_of_squares / s_.elements()) / s_.o.clip_threshold);
+  const double rms = std::sqrt(sum_of_squares / s_.elements());
+  const double ratio = rms > s_.o.clip_threshold ? rms / s_.o.clip_threshold : 1.0;  // a NaN does not clip
   for (int64_t b = 0; b < s_.derived_count(); ++b) {
-    s_.derived(b).update = std::sqrt(s_.derived(b).update) / ratio;
+    s_.derived(b).update = std::sqrt(s_.derived(b).mean_row) / ratio;
   }
 }
 

@@ -41,7 +41,8 @@ struct Factors {
 
   /// 1 / sqrt(row_i * col_j).
   [[nodiscard]] double inverse_root(const Subject& s, int64_t b, int64_t i, int64_t j) const {
-    return 1 / std::sqrt(row.get(s.row_at(b, i)) * col.get(s.col_at(b, j)));
+    // Two roots: the product of two tiny averages would be 0.
+    return 1 / (std::sqrt(row.get(s.row_at(b, i))) * std::sqrt(col.get(s.col_at(b, j))));
   }
 };
 

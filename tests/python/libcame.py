@@ -42,7 +42,7 @@ TensorSpec = _struct(
     ("ndim", _i32),
     ("dtype", _i32),
     ("grad_dtype", _i32),
-    ("reserved", _i32),
+    ("reduce_group", _i32),
     ("id", _u64),
     ("split_dims", _u64),
     ("shard_offset", ctypes.POINTER(_i64)),
@@ -57,6 +57,8 @@ StateInfo = _struct(
     ("reserved", _i32),
     ("tensor", _i64),
     ("bytes", _i64),
+    ("whole_shape", ctypes.POINTER(_i64)),
+    ("offset", ctypes.POINTER(_i64)),
 )
 Memory = _struct(
     "Memory",
@@ -71,7 +73,9 @@ Step = _struct(
     ("grads", ctypes.POINTER(Tensor)),
     ("state_count", _i64),
     ("states", ctypes.POINTER(Tensor)),
-    *[(n, ctypes.POINTER(Tensor)) for n in ("step", "lr", "grad_scale", "found_inf")],
+    ("step", ctypes.POINTER(Tensor)),
+    ("active", _ptr),
+    *[(n, ctypes.POINTER(Tensor)) for n in ("lr", "grad_scale", "found_inf")],
     ("workspace", _ptr),
     ("workspace_bytes", _i64),
     ("reductions", _ptr),
@@ -105,7 +109,7 @@ class Stepper:
     def __init__(self, word, params, **options):
         algorithm = _i32()
         check(lib.came_algorithm_find(word.encode(), ctypes.byref(algorithm)))
-        self.options = Options()
+        self.options = Options(ctypes.sizeof(Options))
         check(lib.came_options_init(ctypes.byref(self.options), algorithm))
         for name, value in options.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -121,7 +125,7 @@ class Stepper:
         self.plan = _ptr()
         check(
             lib.came_plan_create(
-                ctypes.byref(self.options), 1, specs, _i64(len(params)), 1, ctypes.byref(self.plan)
+                ctypes.byref(self.options), 1, specs, _i64(len(params)), 1, 0, ctypes.byref(self.plan)
             )
         )
         self._make_state()

@@ -65,29 +65,6 @@ def test_options_follow_the_documented_equations(shape, options):
     assert error(ours.params[0], paper.p, start(shape)) <= TOLERANCE
 
 
-def test_ascends_when_told_to_maximize():
-    up, down = Stepper("came", [start((7, 13))], maximize=True), Stepper("came", [start((7, 13))])
-    for g in gradients("random", (7, 13)):
-        up.step([g])
-        down.step([-g])
-    np.testing.assert_array_equal(up.params[0], down.params[0])
-
-
-def test_clips_the_norm_of_all_gradients_together():
-    shapes = [(23, 17), (31,)]
-    ours = Stepper("came", [start(s) for s in shapes], max_grad_norm=0.5)
-    plain = Stepper("came", [start(s) for s in shapes])
-    for gs in zip(*(gradients("anisotropic", s) for s in shapes)):
-        tensors = [torch.nn.Parameter(torch.zeros(s, dtype=torch.float64)) for s in shapes]
-        for t, g in zip(tensors, gs):
-            t.grad = torch.tensor(g)
-        torch.nn.utils.clip_grad_norm_(tensors, 0.5)
-        ours.step(gs)
-        plain.step([t.grad.numpy() for t in tensors])
-    for a, b, s in zip(ours.params, plain.params, shapes):
-        assert error(a, b, start(s)) <= TOLERANCE
-
-
 @pytest.mark.parametrize("bias_correction, expected", [(False, [11.1, 2.5, 0.78]), (True, [0.11, 0.25, 0.24])])
 def test_cold_start_is_as_long_as_documented(bias_correction, expected):
     """Length of steps 1, 100 and 1000 in learning rates, for independent gradients: docs/algorithms.md."""

@@ -1,6 +1,8 @@
+// What the descriptors share: shapes of statistics, reductions of factored averages.
 #include "core/optimizers/descriptor.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/dtype.hpp"
 #include "core/message.hpp"
@@ -49,21 +51,32 @@ const char* phase_name(PhaseKind kind) {
 
 DType statistics_dtype(const Tensor& tensor) { return tensor.dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-State full_state(const char* name, const Tensor& tensor, DType dtype) { return {name, dtype, tensor.local_shape}; }
+State full_state(const char* name, const Tensor& tensor, DType dtype) {
+  return {name, dtype, tensor.local_shape, tensor.shape, tensor.offset};
+}
+
+namespace {
+
+/// Sizes or offsets of a statistic: those of the folded axis, or of the parameter less the dimension averaged over.
+std::vector<int64_t> without(const Tensor& tensor, std::vector<int64_t> sizes, size_t from_end, int64_t folded) {
+  if (!tensor.view.last_two) return {folded};
+  sizes.erase(sizes.end() - static_cast<std::ptrdiff_t>(from_end));
+  return sizes;
+}
+
+State axis_state(const char* name, const Tensor& t, size_t from_end, const Range& held, int64_t whole) {
+  return {name, statistics_dtype(t), without(t, t.local_shape, from_end, held.count),
+          without(t, t.shape, from_end, whole), without(t, t.offset, from_end, held.begin)};
+}
+
+}  // namespace
 
 State row_state(const char* name, const Tensor& tensor) {
-  std::vector<int64_t> shape{tensor.local.rows.count};
-  if (tensor.view.last_two) shape.assign(tensor.local_shape.begin(), tensor.local_shape.end() - 1);
-  return {name, statistics_dtype(tensor), shape};
+  return axis_state(name, tensor, 1, tensor.local.rows, tensor.view.rows);
 }
 
 State col_state(const char* name, const Tensor& tensor) {
-  std::vector<int64_t> shape{tensor.local.cols.count};
-  if (tensor.view.last_two) {
-    shape.assign(tensor.local_shape.begin(), tensor.local_shape.end() - 2);
-    shape.push_back(tensor.local_shape.back());
-  }
-  return {name, statistics_dtype(tensor), shape};
+  return axis_state(name, tensor, 2, tensor.local.cols, tensor.view.cols);
 }
 
 State momentum_state(const came_options& options, const Tensor& tensor) {

@@ -19,7 +19,8 @@ struct Descriptor {
   std::vector<State> (*states)(const came_options& options, const Tensor& tensor);
   /// Phases of a plan over these groups; `split` if some matrix is owned neither by rows nor by columns.
   std::vector<PhaseKind> (*phases)(const std::vector<came_options>& groups, bool split);
-  /// What a phase leaves to reduce for one parameter.
+  /// What a phase leaves to reduce for one parameter.  Scalars of an option (the count of `cautious`, the squared norm
+  /// of `scale_parameter`) come last, so that kernels find them from the end.
   ReductionShape (*reduction)(const came_options& options, const Tensor& tensor, PhaseKind phase);
 };
 

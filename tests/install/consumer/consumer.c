@@ -8,7 +8,7 @@
 int main(void) {
   const int64_t shape[1] = {2};
   double w[2] = {1.0, -1.0}, grad[2] = {3.0, -0.5};
-  came_options options;
+  came_options options = CAME_OPTIONS_INIT;
   came_parameter parameter = CAME_PARAMETER_INIT;
   came_optimizer* optimizer = NULL;
   came_status status = came_options_init(&options, CAME_ALGORITHM_ADAM);
