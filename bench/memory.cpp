@@ -30,6 +30,8 @@ std::vector<Row> rows() {
       {"sm3, no momentum", with(came::Options::sm3(), [](auto& o) { o.beta1 = 0; })},
       {"came", came::Options::came()},
       {"came, bf16 momentum", with(came::Options::came(), [](auto& o) { o.momentum_dtype = CAME_DTYPE_BF16; })},
+      {"came, int8 momentum", with(came::Options::came(), [](auto& o) { o.momentum_dtype = CAME_DTYPE_I8; })},
+      {"came, int4 momentum", with(came::Options::came(), [](auto& o) { o.momentum_dtype = CAME_DTYPE_I4; })},
       {"came, view last_two", with(came::Options::came(), [](auto& o) { o.view = CAME_VIEW_LAST_TWO; })},
   };
 }

@@ -72,23 +72,29 @@ struct Saved {
   }
 };
 
+void expect_resumes(const std::string& word, const char* momentum_dtype) {
+  std::vector<Options> groups = two_groups(word);
+  for (Options& o : groups) o.set("momentum_dtype", momentum_dtype).set("stochastic_rounding", "true");
+  Model model;
+  Optimizer optimizer(groups, model.parameters());
+  model.train(optimizer, 0, 5);
+
+  Model copy = model;
+  Optimizer resumed(groups, copy.parameters());
+  Saved saved(optimizer);
+  std::reverse(saved.tensors.begin(), saved.tensors.end());  // order does not matter
+  resumed.load_state(saved.tensors);
+
+  model.train(optimizer, 5, 12);
+  copy.train(resumed, 5, 12);
+  EXPECT_EQ(model.a, copy.a) << word;
+  EXPECT_EQ(model.b, copy.b) << word;
+  EXPECT_EQ(model.c, copy.c) << word;
+}
+
 TEST(Optimizer, SavedAndLoadedGoesOnAsIfNeverStopped) {
   for (const std::string& word : all_words()) {
-    Model model;
-    Optimizer optimizer(two_groups(word), model.parameters());
-    model.train(optimizer, 0, 5);
-
-    Model copy = model;
-    Optimizer resumed(two_groups(word), copy.parameters());
-    Saved saved(optimizer);
-    std::reverse(saved.tensors.begin(), saved.tensors.end());  // order does not matter
-    resumed.load_state(saved.tensors);
-
-    model.train(optimizer, 5, 12);
-    copy.train(resumed, 5, 12);
-    EXPECT_EQ(model.a, copy.a) << word;
-    EXPECT_EQ(model.b, copy.b) << word;
-    EXPECT_EQ(model.c, copy.c) << word;
+    for (const char* momentum_dtype : {"default", "bf16", "int8", "int4"}) expect_resumes(word, momentum_dtype);
   }
 }
 

@@ -72,7 +72,10 @@ enum {
   CAME_DTYPE_F32 = 2,     /**< IEEE binary32. */
   CAME_DTYPE_BF16 = 3,    /**< bfloat16: the upper half of binary32. */
   CAME_DTYPE_F16 = 4,     /**< IEEE binary16. */
-  CAME_DTYPE_I64 = 5      /**< Signed 64-bit integer; step counters only. */
+  CAME_DTYPE_I64 = 5,     /**< Signed 64-bit integer; step counters only. */
+  CAME_DTYPE_I8 = 6,      /**< Signed 8-bit codes of a momentum. */
+  CAME_DTYPE_U8 = 7,      /**< Bytes of two 4-bit codes each. */
+  CAME_DTYPE_I4 = 8       /**< In options: a momentum of 4-bit codes, stored as U8. */
 };
 
 /** How a tensor of three or more dimensions is seen as matrices; the constants below. */
@@ -103,7 +106,7 @@ typedef struct came_options {
   double beta2_decay;          /**< Adafactor: beta2 = 1 - step^beta2_decay (such as -0.8); 0: constant beta2. */
   uint64_t seed;               /**< Key of stochastic rounding. */
   came_view view;              /**< CAME, Adafactor, SM3: how N-D tensors become matrices. */
-  came_dtype momentum_dtype;   /**< Storage of the momentum: default, F32 or BF16 (F64 beside F64 parameters). */
+  came_dtype momentum_dtype;   /**< Storage of the momentum: default, F64 beside F64, F32, BF16, I8 or I4. */
   int32_t bias_correction;     /**< CAME: correct the instability's cold start (0).  LAMB: both moments (1). */
   int32_t confidence_1d;       /**< CAME: confidence factor also for 1-D and 0-D tensors. */
   int32_t cautious;            /**< Drop update elements whose sign disagrees with the gradient's. */

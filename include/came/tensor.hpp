@@ -17,6 +17,9 @@ enum class DType : came_dtype {
   bf16 = CAME_DTYPE_BF16,          ///< The upper half of binary32.
   f16 = CAME_DTYPE_F16,            ///< IEEE binary16.
   i64 = CAME_DTYPE_I64,            ///< Step counters.
+  i8 = CAME_DTYPE_I8,              ///< 8-bit codes of a momentum.
+  u8 = CAME_DTYPE_U8,              ///< Bytes of two 4-bit codes each.
+  i4 = CAME_DTYPE_I4,              ///< In options: a momentum of 4-bit codes.
 };
 
 /// Where memory lies; the same values as came_device.

@@ -20,6 +20,9 @@ constexpr int64_t element_size(DType dtype) {
     case DType::bf16:
     case DType::f16:
       return 2;
+    case DType::i8:
+    case DType::u8:
+      return 1;
     default:
       return 0;
   }
@@ -41,6 +44,12 @@ constexpr const char* dtype_name(DType dtype) {
       return "f16";
     case DType::i64:
       return "i64";
+    case DType::i8:
+      return "int8";
+    case DType::u8:
+      return "u8";
+    case DType::i4:
+      return "int4";
   }
   return "unknown";
 }
@@ -56,6 +65,8 @@ class Cells {
   Cells(void* data, DType dtype) : data_(data), dtype_(dtype) {}
 
   explicit operator bool() const { return data_ != nullptr; }
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
 
   [[nodiscard]] double get(int64_t i) const {
     switch (dtype_) {

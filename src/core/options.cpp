@@ -69,8 +69,8 @@ struct Word {
 };
 
 constexpr Word kViews[] = {{"auto", CAME_VIEW_AUTO}, {"fold", CAME_VIEW_FOLD}, {"last_two", CAME_VIEW_LAST_TWO}};
-constexpr Word kMomentumTypes[] = {
-    {"default", CAME_DTYPE_DEFAULT}, {"f64", CAME_DTYPE_F64}, {"f32", CAME_DTYPE_F32}, {"bf16", CAME_DTYPE_BF16}};
+constexpr Word kMomentumTypes[] = {{"default", CAME_DTYPE_DEFAULT}, {"f64", CAME_DTYPE_F64}, {"f32", CAME_DTYPE_F32},
+                                   {"bf16", CAME_DTYPE_BF16},       {"int8", CAME_DTYPE_I8}, {"int4", CAME_DTYPE_I4}};
 constexpr Word kBooleans[] = {{"true", 1}, {"false", 0}, {"1", 1}, {"0", 0}};
 constexpr unsigned kViewUsers = kCame | kAdafactor | kSm3;
 

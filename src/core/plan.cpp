@@ -6,6 +6,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "algorithms/quantize.hpp"
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
@@ -214,7 +215,10 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspa
   const bool whole_rows = whole_matrix || (t.factored && t.owner == Owner::rows);
   const bool whole_cols = whole_matrix || (t.factored && t.owner == Owner::columns);
   const int64_t most_cols = std::max<int64_t>(1, whole_cols ? tiling.elements / all_rows : tiling.cols);
-  const int64_t cols = whole_rows ? all_cols : std::min(all_cols, most_cols);
+  // A block of codes shares a scale, so it has one writer.
+  const int64_t unit = has_codes(plan.options(t)) ? algorithms::kMomentumBlock : 1;
+  const bool cut = !whole_rows && most_cols < all_cols;
+  const int64_t cols = cut ? std::min(all_cols, (most_cols + unit - 1) / unit * unit) : all_cols;
   const int64_t rows = whole_cols ? all_rows : std::clamp<int64_t>(tiling.elements / cols, 1, all_rows);
   const int64_t batch = whole_matrix ? std::max<int64_t>(1, tiling.elements / (rows * cols)) : 1;
 

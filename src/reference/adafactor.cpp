@@ -1,6 +1,7 @@
 // Adafactor: Algorithm 1 of the CAME paper and the options of the original.  docs/algorithms.md, (14) to (17).
 #include <algorithm>
 
+#include "reference/momentum.hpp"
 #include "reference/update.hpp"
 
 namespace came::reference {
@@ -33,26 +34,26 @@ void run_statistics(const Subject& s, const Tile& tile, const Block& out) {
 
 /// (16); without momentum the direction is the update itself.
 void run_momentum(const Subject& s, const Tile& tile, const Block* out) {
-  const Cells momentum = s.state("exp_avg");
+  const Momentum momentum(s);
   if (!momentum) return;
   const Update update(s, beta2(s));
   const double factor = s.o.lr_in_momentum != 0 ? rate(s) : 1.0;
-  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
-    const double m = ema(momentum.get(s.at(b, i, j)), s.o.beta1, factor * update(b, i, j));
-    const double stored = s.store_momentum(momentum, b, i, j, m);
-    if (out != nullptr && s.o.cautious != 0) out->last_scalar() += agrees(stored, s.grad(b, i, j));
-  });
+  momentum.update(
+      tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, factor * update(b, i, j)); },
+      [&](int64_t b, int64_t i, int64_t j, double m) {
+        if (out != nullptr && s.o.cautious != 0) out->last_scalar() += agrees(m, s.grad(b, i, j));
+      });
 }
 
 /// (17)
 void run_apply(const Subject& s, const Tile& tile) {
   if (s.plan.find(PhaseKind::momentum) < 0) run_momentum(s, tile, nullptr);
   const Update update(s, beta2(s));
-  const Cells momentum = s.state("exp_avg");
+  const Momentum momentum(s);
   const double alpha = rate(s);
   const double factor = momentum && s.o.lr_in_momentum != 0 ? 1.0 : alpha;
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
-    double direction = momentum ? momentum.get(s.at(b, i, j)) : update(b, i, j);
+    double direction = momentum ? momentum.get(b, i, j) : update(b, i, j);
     if (s.o.cautious != 0) direction *= agrees(direction, s.grad(b, i, j)) * s.derived(b).direction;
     s.move_param(b, i, j, alpha * s.o.weight_decay, factor * direction);
   });

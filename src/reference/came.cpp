@@ -1,4 +1,5 @@
 // CAME, Algorithm 2 of the paper: docs/algorithms.md, equations (5) to (13).
+#include "reference/momentum.hpp"
 #include "reference/update.hpp"
 
 namespace came::reference {
@@ -14,14 +15,14 @@ double correction(const Subject& s) { return s.o.bias_correction != 0 ? 1 - std:
 /// m <- beta1 m + (1 - beta1) u : (9).  Then the averages of U = (u - m)^2 with the stored m : (10), (11).
 void run_momentum(const Subject& s, const Tile& tile, const Block& out) {
   const Update update(s, s.o.beta2);
-  const Cells momentum = s.state("exp_avg");
-  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
-    const double m = ema(momentum.get(s.at(b, i, j)), s.o.beta1, update(b, i, j));
-    const double stored = s.store_momentum(momentum, b, i, j, m);
-    if (s.o.cautious != 0) out.last_scalar() += agrees(stored, s.grad(b, i, j));
-  });
+  const Momentum momentum(s);
+  momentum.update(
+      tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, update(b, i, j)); },
+      [&](int64_t b, int64_t i, int64_t j, double m) {
+        if (s.o.cautious != 0) out.last_scalar() += agrees(m, s.grad(b, i, j));
+      });
   const auto residual = [&](int64_t b, int64_t i, int64_t j) {
-    const double difference = update(b, i, j) - momentum.get(s.at(b, i, j));
+    const double difference = update(b, i, j) - momentum.get(b, i, j);
     return difference * difference;
   };
   if (s.t.factored) {
@@ -45,11 +46,11 @@ void finish_momentum(const Subject& s) {
 /// theta <- theta - lr wd theta - lr m / sqrt(S) : (11), (13).
 void run_apply(const Subject& s, const Tile& tile) {
   const Factors factors = instability(s);
-  const Cells momentum = s.state("exp_avg");
+  const Momentum momentum(s);
   const Cells full = s.state("exp_avg_res");
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const core::Tensor& t = s.t;
-    const double m = momentum.get(s.at(b, i, j));
+    const double m = momentum.get(b, i, j);
     double direction = m;
     if (t.factored) direction *= factors.inverse_root(s, b, i, j) * factors.own_root(s, b) * s.derived(b).confidence;
     if (full) direction *= s.derived(b).confidence / std::sqrt(full.get(s.at(b, i, j)));

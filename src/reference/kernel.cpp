@@ -48,13 +48,12 @@ Cells Subject::state(const char* name) const {
   return {};
 }
 
-double Subject::store_momentum(Cells momentum, int64_t b, int64_t i, int64_t j, double value) const {
+void Subject::store_momentum(Cells momentum, int64_t b, int64_t i, int64_t j, double value) const {
   if (o.stochastic_rounding != 0) {
     momentum.set_stochastic(at(b, i, j), value, random(algorithms::Stream::momentum, b, i, j));
   } else {
     momentum.set(at(b, i, j), value);
   }
-  return momentum.get(at(b, i, j));
 }
 
 const double* Subject::slot(PhaseKind phase, int64_t block) const {

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "reference/kernel.hpp"
+#include "reference/momentum.hpp"
 
 namespace came::reference {
 namespace {
@@ -24,18 +24,24 @@ void run_elements(const Subject& s, const Tile& tile, Keep keep) {
   const Cells row = s.state("accumulator_row");
   const Cells col = s.state("accumulator_col");
   const Cells full = s.state("accumulator");
-  const Cells momentum = s.state("exp_avg");
-  for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
+  const auto direction = [&](int64_t b, int64_t i, int64_t j) {
     const int64_t k = s.at(b, i, j);
     const double g = s.grad(b, i, j);
     const double least = s.t.factored ? smaller(row.get(s.row_at(b, i)), col.get(s.col_at(b, j))) : full.get(k);
     const double cover = least + g * g;
     if (full) full.set(k, cover);
     keep(i, j, cover);
-    double direction = g / std::sqrt(cover + s.o.eps);
-    if (momentum) direction = s.store_momentum(momentum, b, i, j, ema(momentum.get(k), s.o.beta1, direction));
-    if (s.o.cautious == 0) apply_element(s, b, i, j, direction);
-  });
+    return g / std::sqrt(cover + s.o.eps);
+  };
+  if (const Momentum momentum(s); momentum) {
+    momentum.update(
+        tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, direction(b, i, j)); },
+        [&](int64_t b, int64_t i, int64_t j, double m) {
+          if (s.o.cautious == 0) apply_element(s, b, i, j, m);
+        });
+  } else {
+    for_each(tile, [&](int64_t b, int64_t i, int64_t j) { apply_element(s, b, i, j, direction(b, i, j)); });
+  }
 }
 
 /// The covers of the next step are the maxima of this one: (26).
@@ -74,9 +80,9 @@ void run_cover(const Subject& s, const Tile& tile, const Block& out) {
 void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
   if (phase == PhaseKind::cover) run_cover(s, tile, out);
   if (phase == PhaseKind::cover || s.o.cautious == 0) return;
-  const Cells momentum = s.state("exp_avg");
+  const Momentum momentum(s);
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
-    const double m = momentum.get(s.at(b, i, j));
+    const double m = momentum.get(b, i, j);
     const double agreeing = agrees(m, s.grad(b, i, j));
     if (phase == PhaseKind::agreement) out.last_scalar() += agreeing;
     if (phase == PhaseKind::apply) apply_element(s, b, i, j, m * agreeing * s.derived(b).direction);

@@ -15,7 +15,7 @@ void set_defaults(came_options& o) {
 
 std::vector<State> states(const came_options& o, const Tensor& t) {
   std::vector<State> list;
-  if (o.beta1 > 0) list.push_back(momentum_state(o, t));
+  if (o.beta1 > 0) add_momentum(list, o, t);
   if (t.factored) {
     list.push_back(row_state("exp_avg_sq_row", t));
     list.push_back(col_state("exp_avg_sq_col", t));

@@ -15,12 +15,17 @@ void set_defaults(came_options& o) {
 }
 
 std::vector<State> states(const came_options& o, const Tensor& t) {
+  std::vector<State> list;
+  add_momentum(list, o, t);
   if (t.factored) {
-    return {momentum_state(o, t), row_state("exp_avg_sq_row", t), col_state("exp_avg_sq_col", t),
-            row_state("exp_avg_res_row", t), col_state("exp_avg_res_col", t)};
+    list.push_back(row_state("exp_avg_sq_row", t));
+    list.push_back(col_state("exp_avg_sq_col", t));
+    list.push_back(row_state("exp_avg_res_row", t));
+    list.push_back(col_state("exp_avg_res_col", t));
+  } else {
+    list.push_back(full_state("exp_avg_sq", t, statistics_dtype(t)));
+    if (o.confidence_1d != 0) list.push_back(full_state("exp_avg_res", t, statistics_dtype(t)));
   }
-  std::vector<State> list{momentum_state(o, t), full_state("exp_avg_sq", t, statistics_dtype(t))};
-  if (o.confidence_1d != 0) list.push_back(full_state("exp_avg_res", t, statistics_dtype(t)));
   return list;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "algorithms/quantize.hpp"
 #include "core/dtype.hpp"
 #include "core/message.hpp"
 
@@ -79,14 +80,52 @@ State col_state(const char* name, const Tensor& tensor) {
   return axis_state(name, tensor, 2, tensor.local.cols, tensor.view.cols);
 }
 
-State momentum_state(const came_options& options, const Tensor& tensor) {
+namespace {
+
+/// A state tensor with `count` elements for a row of the parameter's matrices, `per` columns each.
+State per_row_state(const char* name, const Tensor& t, DType dtype, int64_t per) {
+  const auto pieces = [&](int64_t cols) { return (cols + per - 1) / per; };
+  const auto shape = [&](std::vector<int64_t> sizes, int64_t rows, int64_t cols) {
+    if (t.view.last_two) {
+      sizes.back() = cols;
+    } else if (t.shape.size() < 2) {
+      sizes = {cols};
+    } else {
+      sizes = {rows, cols};
+    }
+    return sizes;
+  };
+  return {name, dtype, shape(t.local_shape, t.local.rows.count, pieces(t.local.cols.count)),
+          shape(t.shape, t.view.rows, pieces(t.view.cols)),
+          shape(t.offset, t.local.rows.begin, t.local.cols.begin / per)};
+}
+
+}  // namespace
+
+void add_momentum(std::vector<State>& list, const came_options& options, const Tensor& tensor) {
   auto dtype = static_cast<DType>(options.momentum_dtype);
   if (dtype == DType::automatic) dtype = statistics_dtype(tensor);
   if (dtype == DType::f64 && tensor.dtype != DType::f64) {
     invalid(tensor.label, ": momentum_dtype is f64 beside a ", dtype_name(tensor.dtype),
-            " parameter, expected default, f32 or bf16");
+            " parameter, expected another type");
   }
-  return full_state("exp_avg", tensor, dtype);
+  if (!has_codes(options)) {
+    list.push_back(full_state("exp_avg", tensor, dtype));
+    return;
+  }
+  const Range& cols = tensor.local.cols;
+  const int64_t block = algorithms::kMomentumBlock;
+  if (cols.begin % block != 0 || (cols.count % block != 0 && cols.begin + cols.count != tensor.view.cols)) {
+    invalid(tensor.label, ": shard of columns [", cols.begin, ", ", cols.begin + cols.count, ") cuts a block of the ",
+            dtype_name(dtype), " momentum, expected multiples of ", block);
+  }
+  list.push_back(dtype == DType::i8 ? full_state("exp_avg", tensor, DType::i8)
+                                    : per_row_state("exp_avg", tensor, DType::u8, 2));
+  list.push_back(per_row_state("exp_avg_scale", tensor, DType::f32, block));
+}
+
+bool has_codes(const came_options& options) {
+  return options.momentum_dtype == CAME_DTYPE_I8 || options.momentum_dtype == CAME_DTYPE_I4;
 }
 
 ReductionShape factor_reduction(const Tensor& tensor, bool weighted) {

@@ -14,7 +14,10 @@ void set_defaults(came_options& o) {
 }
 
 std::vector<State> states(const came_options& o, const Tensor& t) {
-  return {momentum_state(o, t), full_state("exp_avg_sq", t, statistics_dtype(t))};
+  std::vector<State> list;
+  add_momentum(list, o, t);
+  list.push_back(full_state("exp_avg_sq", t, statistics_dtype(t)));
+  return list;
 }
 
 std::vector<PhaseKind> phases(const std::vector<came_options>&, bool) { return {PhaseKind::moments, PhaseKind::apply}; }

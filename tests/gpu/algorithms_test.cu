@@ -1,5 +1,6 @@
-// src/algorithms/rounding.hpp gives the same bits on the device as on the host: every value of the 16-bit types
-// widened, and a few million f32 bit patterns narrowed to nearest and stochastically, with keys and random bits.
+// src/algorithms/ gives the same bits on the device as on the host: every value of the 16-bit types widened, and a few
+// million f32 bit patterns narrowed to nearest and stochastically, and coded in 8 and 4 bits, with keys and random
+// bits.
 //
 // Exits with 0 (equal), 1 (a difference, or CUDA failed) or 77 (no CUDA device).
 #include <cuda_runtime.h>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "algorithms/quantize.hpp"
 #include "algorithms/rounding.hpp"
 
 namespace {
@@ -19,11 +21,11 @@ constexpr int kSkipped = 77;
 
 void check(cudaError_t status) {
   if (status == cudaSuccess) return;
-  std::fprintf(stderr, "rounding_test: CUDA: %s\n", cudaGetErrorString(status));
+  std::fprintf(stderr, "algorithms_test: CUDA: %s\n", cudaGetErrorString(status));
   std::exit(1);
 }
 
-/// All of a 16-bit value or an f32 pattern that the functions of rounding.hpp make, as bits.
+/// All that the functions make of a 16-bit value or an f32 pattern, as bits.
 struct Outcome {
   uint64_t key;
   uint64_t mixed;
@@ -32,6 +34,8 @@ struct Outcome {
   uint32_t nearest_bf16, nearest_f16;
   uint32_t stochastic_bf16, stochastic_f16;
   uint32_t finite;
+  uint32_t code_int8, code_int4;
+  uint32_t decoded_int8, decoded_int4;
 };
 
 /// What is narrowed at `index`, and by which draw.
@@ -55,6 +59,17 @@ __host__ __device__ Outcome evaluate(const Pattern& p) {
   out.stochastic_bf16 = alg::bf16_from_f32_stochastic(x, out.random);
   out.stochastic_f16 = alg::f16_from_f32_stochastic(x, out.random);
   out.finite = alg::is_finite(p.bits) ? 1U : 0U;
+  // A block's scale is its largest magnitude: here that of x, or a random one above it.
+  const float other = fabsf(alg::float_of(static_cast<uint32_t>(p.seed)));
+  const float scale = alg::usable_scale(other > fabsf(x) && alg::is_finite(alg::bits_of(other)) ? other : fabsf(x));
+  if (out.finite != 0) {
+    const int wide = alg::encode(x, scale, alg::kLevelsInt8);
+    const int narrow = alg::unpack_int4(alg::pack_int4(0, true, alg::encode(x, scale, alg::kLevelsInt4)), true);
+    out.code_int8 = static_cast<uint32_t>(wide);
+    out.code_int4 = static_cast<uint32_t>(narrow);
+    out.decoded_int8 = alg::bits_of(alg::decode(wide, scale, alg::kLevelsInt8));
+    out.decoded_int4 = alg::bits_of(alg::decode(narrow, scale, alg::kLevelsInt4));
+  }
   return out;
 }
 
@@ -143,7 +158,11 @@ int main() {
                               {"f16_from_f32"},
                               {"bf16_from_f32_stochastic"},
                               {"f16_from_f32_stochastic"},
-                              {"is_finite"}};
+                              {"is_finite"},
+                              {"encode, int8"},
+                              {"encode, int4"},
+                              {"decode, int8"},
+                              {"decode, int4"}};
   for (size_t k = 0; k < patterns.size(); ++k) {
     const Outcome& device = outcomes[k];
     const Outcome host = evaluate(patterns[k]);
@@ -156,7 +175,11 @@ int main() {
                                  {device.nearest_f16, host.nearest_f16},
                                  {device.stochastic_bf16, host.stochastic_bf16},
                                  {device.stochastic_f16, host.stochastic_f16},
-                                 {device.finite, host.finite}};
+                                 {device.finite, host.finite},
+                                 {device.code_int8, host.code_int8},
+                                 {device.code_int4, host.code_int4},
+                                 {device.decoded_int8, host.decoded_int8},
+                                 {device.decoded_int4, host.decoded_int4}};
     for (size_t f = 0; f < all.size(); ++f) all[f].compare(pairs[f][0], pairs[f][1], patterns[k].bits);
   }
   size_t differences = 0;
