@@ -20,7 +20,7 @@ TEST(Abi, StructsHaveTheirPublishedSizes) {
   EXPECT_EQ(sizeof(came_memory), 56U);
   EXPECT_EQ(sizeof(came_step), 128U);
   EXPECT_EQ(sizeof(came_parameter), 96U);
-  EXPECT_EQ(sizeof(came_named_tensor), 56U);
+  EXPECT_EQ(sizeof(came_named_tensor), 64U);
   EXPECT_EQ(came_abi_version(), CAME_ABI_VERSION);
   EXPECT_STREQ(came_version(), CAME_VERSION_STRING);
 }

@@ -98,6 +98,24 @@ TEST(Optimizer, SavedAndLoadedGoesOnAsIfNeverStopped) {
   }
 }
 
+TEST(Optimizer, RoundsAParameterAlikeWhereverItStandsInTheList) {
+  const auto last = [](bool reversed) {
+    std::vector<uint16_t> a(12, 0x3f80), b(12, 0x3f80);  // ones in bf16
+    const std::vector<float> grad(12, 1.0F);
+    const std::vector<int64_t> shape{12};
+    std::vector<Parameter> list{{"a", {a.data(), shape, DType::bf16}, {grad.data(), shape}},
+                                {"b", {b.data(), shape, DType::bf16}, {grad.data(), shape}}};
+    if (reversed) std::reverse(list.begin(), list.end());
+    Options o = Options::adamw();
+    o.stochastic_rounding = 1;
+    Optimizer optimizer(o, list);
+    for (int step = 0; step < 20; ++step) optimizer.step();
+    EXPECT_NE(a, b);  // each has random bits of its own
+    return a;
+  };
+  EXPECT_EQ(last(false), last(true));
+}
+
 TEST(Optimizer, ExportsStateByName) {
   Model model;
   const Optimizer optimizer(two_groups("came"), model.parameters());
@@ -155,14 +173,15 @@ TEST(Optimizer, BadStateChangesNothing) {
 TEST(Optimizer, FollowsItsLearningRatePerGroup) {
   Model model;
   Optimizer optimizer(two_groups("adamw"), model.parameters());
-  optimizer.set_lr(0, 0);
+  optimizer.set_lr(0, 0.0);
   const std::vector<float> a = model.a;
   const std::vector<float> b = model.b;
   model.train(optimizer, 0, 2);
   EXPECT_EQ(model.a, a);
   EXPECT_NE(model.b, b);
-  expect_error([&] { optimizer.set_lr(-1, 0); }, "lr: -1 given");
-  expect_error([&] { optimizer.set_lr(1, 2); }, "group: 2 given, expected 0 to 1");
+  expect_error([&] { optimizer.set_lr(0, -1); }, "lr: -1 given");
+  expect_error([&] { optimizer.set_lr(0.1); }, "no group given", "0 to 1");
+  expect_error([&] { optimizer.set_lr(2, 1); }, "group: 2 given, expected 0 to 1");
 }
 
 TEST(Optimizer, ReadsAnotherGradientWhenTold) {
@@ -171,7 +190,7 @@ TEST(Optimizer, ReadsAnotherGradientWhenTold) {
   const std::vector<float> zero(12, 0.0F);
   const std::vector<float> a = model.a;
   optimizer.set_grad(0, TensorView(zero.data(), model.a_shape));
-  optimizer.set_lr(1e-2, 0);
+  optimizer.set_lr(0, 1e-2);
   Options plain = Options::adamw();
   optimizer.step();
   for (size_t i = 0; i < a.size(); ++i) {

@@ -5,7 +5,7 @@
  * A step is a list of phases over caller-owned tensors; between two phases lies one reduction.
  *
  *   came_options_init    defaults of an optimizer             came_plan_create     shapes -> plan
- *   came_plan_state      what state to allocate (zero bytes)  came_plan_memory     how many bytes
+ *   came_plan_state      what state to allocate (zeroed)      came_plan_memory     how many bytes
  *   came_plan_step       one optimizer step                   came_plan_run_phase  one phase of it
  *   came_optimizer_*     the same with owned state, for programs without a framework
  *
@@ -13,7 +13,7 @@
  * which argument was wrong, what was given and what was expected.  A failed call has written nothing.
  * Every struct begins with struct_size: set it to sizeof the struct (the CAME_*_INIT macros do).  The library knows
  * the sizes of every ABI version up to its own and refuses others; `reserved` fields are zero.
- * A plan is immutable: any number of threads may use one at the same time.
+ * A plan is immutable: any number of threads may use one at the same time.  An optimizer has one user at a time.
  */
 #ifndef CAME_CAME_H
 #define CAME_CAME_H
@@ -127,7 +127,10 @@ typedef struct came_options {
 CAME_API came_status came_options_init(came_options* options, came_algorithm algorithm);
 /** Checks every option's range, and that none is set which the optimizer does not have. */
 CAME_API came_status came_options_validate(const came_options* options);
-/** Sets an option by its field name from text: "beta1", "0.9"; "view", "last_two"; "cautious", "true". */
+/**
+ * Sets an option by its field name from text; ranges are checked by came_options_validate and when a plan is made.
+ * Flags: true, false.  view: auto, fold, last_two.  momentum_dtype: default, f64, f32, bf16, int8, int4.
+ */
 CAME_API came_status came_options_set(came_options* options, const char* name, const char* value);
 /** Finds an optimizer by its one word: "came", "adafactor", "adam", "adamw", "lamb", "sm3". */
 CAME_API came_status came_algorithm_find(const char* name, came_algorithm* algorithm);
@@ -196,7 +199,7 @@ typedef int32_t came_backend;
 enum {
   CAME_BACKEND_AUTO = 0,      /**< The best one for host memory in this build. */
   CAME_BACKEND_REFERENCE = 1, /**< f64 arithmetic, one thread, straight from the equations. */
-  CAME_BACKEND_CUDA = 2       /**< CUDA devices. */
+  CAME_BACKEND_CUDA = 2       /**< CUDA devices; refused as unsupported by builds without it. */
 };
 
 /** A plan: what a step over a list of tensors does, built once from shapes, dtypes and options. */
@@ -270,8 +273,9 @@ typedef struct came_memory {
   { sizeof(came_memory), 0, 0, 0, 0, 0, 0, 0 }
 
 /**
- * What one step reads and writes.  Tensors come in the plan's order, on the plan's device, and do not overlap.  Scalars
- * lie on the host or the plan's device, so that a captured graph can follow them.
+ * What one step reads and writes.  Tensors come in the plan's order, on the plan's device, and must not overlap, which
+ * is not checked.  Scalars have no dimensions or one, and lie on the host or the plan's device, so that a captured
+ * graph can follow them.
  */
 typedef struct came_step {
   uint32_t struct_size;          /**< sizeof(came_step). */
@@ -288,7 +292,7 @@ typedef struct came_step {
   const came_tensor* found_inf;  /**< F32 or F64; not 0: the step leaves every byte unchanged; NULL: 0. */
   void* workspace;               /**< Scratch, aligned to 8; keep its contents from the first phase to the last. */
   int64_t workspace_bytes;       /**< At least came_memory.workspace_bytes. */
-  void* reductions;              /**< Reduction buffer of doubles; keep its contents likewise. */
+  void* reductions;              /**< Reduction buffer of doubles, aligned to 8; keep its contents likewise. */
   int64_t reduction_bytes;       /**< At least came_memory.reduction_bytes. */
   void* stream;                  /**< CUDA stream; NULL on the host. */
 } came_step;
@@ -333,8 +337,8 @@ typedef struct came_optimizer came_optimizer;
 typedef struct came_parameter {
   uint32_t struct_size; /**< sizeof(came_parameter). */
   int32_t group;        /**< Index of its options. */
-  const char* name;     /**< Unique; prefix of its exported state. */
-  came_tensor param;    /**< Host memory that outlives the optimizer. */
+  const char* name;     /**< Unique; prefix of its exported state and key of its stochastic rounding. */
+  came_tensor param;    /**< Host memory that outlives the optimizer; the shape is copied. */
   came_tensor grad;     /**< Same shape; read at each step, never written. */
 } came_parameter;
 
@@ -348,11 +352,12 @@ typedef struct came_named_tensor {
   int32_t reserved;     /**< Zero. */
   const char* name;     /**< The name. */
   came_tensor tensor;   /**< The data. */
+  int64_t bytes;        /**< Its size; not needed to load. */
 } came_named_tensor;
 
 /** Initial value of a came_named_tensor. */
 #define CAME_NAMED_TENSOR_INIT \
-  { sizeof(came_named_tensor), 0, 0, CAME_TENSOR_INIT }
+  { sizeof(came_named_tensor), 0, 0, CAME_TENSOR_INIT, 0 }
 
 /** Builds an optimizer; its state starts at zero. */
 CAME_API came_status came_optimizer_create(const came_options* groups, int32_t group_count,
@@ -366,13 +371,14 @@ CAME_API came_status came_optimizer_step(came_optimizer* optimizer, const double
 CAME_API came_status came_optimizer_set_grad(came_optimizer* optimizer, int64_t parameter, const came_tensor* grad);
 /** Sets the learning rate of a group. */
 CAME_API came_status came_optimizer_set_lr(came_optimizer* optimizer, int32_t group, double lr);
-/** Bytes of everything the optimizer holds. */
+/** Bytes of the optimizer's state, workspace and reductions. */
 CAME_API came_status came_optimizer_memory(const came_optimizer* optimizer, came_memory* memory);
 /** Number of exported state tensors. */
 CAME_API came_status came_optimizer_state_count(const came_optimizer* optimizer, int64_t* count);
 /** Exports state tensor `index` as a view of the optimizer's own memory, valid while it lives. */
 CAME_API came_status came_optimizer_state(const came_optimizer* optimizer, int64_t index, came_named_tensor* state);
-/** Imports the whole state by name, in any order; unless every name, shape and dtype fits, nothing changes. */
+/** Imports the whole state by name, in any order; options and learning rates are not part of it.
+ * Unless every name, shape and dtype fits, nothing changes. */
 CAME_API came_status came_optimizer_load_state(came_optimizer* optimizer, const came_named_tensor* states,
                                                int64_t count);
 

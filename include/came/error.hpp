@@ -1,6 +1,10 @@
 // Errors of the C++ interface: a status and a message that names the argument, what was given, what was expected.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "the C++ interface of came needs C++20; came.h serves C and older C++"
+#endif
+
 #include <stdexcept>
 #include <string>
 

@@ -4,6 +4,7 @@
 //   for (...) { compute dw; optimizer.step(); }
 //
 // Gradients are read and never written: overwrite or clear them as your program likes, there is no zero_grad().
+// A checkpoint is state() plus your parameters and learning rates: examples/cpp/checkpoint.cpp.
 #pragma once
 
 #include <memory>
@@ -16,8 +17,8 @@ namespace came {
 
 /// One parameter and where its gradient is found at each step.
 struct Parameter {
-  std::string name;  ///< Unique; prefix of its exported state.
-  TensorView param;  ///< Host memory that outlives the optimizer.
+  std::string name;  ///< Unique; prefix of its exported state and key of its stochastic rounding.
+  TensorView param;  ///< Host memory that outlives the optimizer; the shape is copied.
   TensorView grad;   ///< Same shape; read at each step.
   int group = 0;     ///< Index of its options.
 };
@@ -26,6 +27,7 @@ struct Parameter {
 struct NamedTensor {
   std::string name;   ///< The name.
   TensorView tensor;  ///< The data.
+  int64_t bytes = 0;  ///< Its size; not needed to load.
 };
 
 /// An optimizer that owns its state.
@@ -43,6 +45,7 @@ class Optimizer {
     check(came_optimizer_create(groups.data(), static_cast<int32_t>(groups.size()), list.data(),
                                 static_cast<int64_t>(list.size()), static_cast<came_backend>(backend), &optimizer));
     optimizer_.reset(optimizer);
+    group_count_ = static_cast<int>(groups.size());
   }
   /// Builds an optimizer with one group.
   Optimizer(const Options& options, const std::vector<Parameter>& parameters, Backend backend = Backend::automatic)
@@ -60,9 +63,17 @@ class Optimizer {
     check(came_optimizer_set_grad(optimizer_.get(), parameter, &grad));
   }
   /// Sets the learning rate of a group.
-  void set_lr(double lr, int group = 0) { check(came_optimizer_set_lr(optimizer_.get(), group, lr)); }
+  void set_lr(int group, double lr) { check(came_optimizer_set_lr(optimizer_.get(), group, lr)); }
+  /// Sets the learning rate of an optimizer with one group; with several, name the group.
+  void set_lr(double lr) {
+    if (group_count_ != 1) {
+      throw Error(Status::invalid_argument,
+                  "set_lr: no group given, expected one of 0 to " + std::to_string(group_count_ - 1));
+    }
+    set_lr(0, lr);
+  }
 
-  /// Bytes of everything the optimizer holds.
+  /// Bytes of state, workspace and reductions.
   [[nodiscard]] came_memory memory() const {
     came_memory memory = CAME_MEMORY_INIT;
     check(came_optimizer_memory(optimizer_.get(), &memory));
@@ -79,6 +90,7 @@ class Optimizer {
       NamedTensor& entry = list.emplace_back();
       entry.name = named.name;
       static_cast<came_tensor&>(entry.tensor) = named.tensor;
+      entry.bytes = named.bytes;
     }
     return list;
   }
@@ -87,7 +99,7 @@ class Optimizer {
     std::vector<came_named_tensor> list;
     list.reserve(states.size());
     for (const NamedTensor& s : states) {
-      list.push_back({sizeof(came_named_tensor), 0, s.name.c_str(), s.tensor});
+      list.push_back({sizeof(came_named_tensor), 0, s.name.c_str(), s.tensor, s.bytes});
     }
     check(came_optimizer_load_state(optimizer_.get(), list.data(), static_cast<int64_t>(list.size())));
   }
@@ -97,6 +109,7 @@ class Optimizer {
     void operator()(came_optimizer* optimizer) const { came_optimizer_destroy(optimizer); }
   };
   std::unique_ptr<came_optimizer, Destroy> optimizer_;
+  int group_count_ = 0;
 };
 
 }  // namespace came

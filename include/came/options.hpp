@@ -2,7 +2,8 @@
 //
 //   came::Options options = came::Options::came();
 //   options.lr = 2e-4;
-//   options.bias_correction = true;
+//   options.bias_correction = 1;
+//   options.set("momentum_dtype", "int8");
 #pragma once
 
 #include <string>
@@ -62,7 +63,10 @@ struct Options : came_options {
   /// Throws unless every option is in its range and known to the optimizer.
   void validate() const { check(came_options_validate(this)); }
   /// The one word of the optimizer.
-  [[nodiscard]] std::string word() const { return came_algorithm_name(algorithm); }
+  [[nodiscard]] std::string word() const {
+    const char* name = came_algorithm_name(algorithm);
+    return name != nullptr ? name : "";
+  }
 };
 
 // Arrays of Options are passed to the C interface as they are.

@@ -69,7 +69,7 @@ came_status came_optimizer_state(const came_optimizer* optimizer, int64_t index,
     const auto count = static_cast<int64_t>(exports.size());
     if (index < 0 || index >= count) core::invalid("index: ", index, " given, expected 0 to ", count - 1);
     const came::NamedTensor& found = exports[static_cast<size_t>(index)];
-    out = {sizeof(came_named_tensor), 0, found.name.c_str(), found.tensor};
+    out = {sizeof(came_named_tensor), 0, found.name.c_str(), found.tensor, found.bytes};
   });
 }
 
@@ -80,7 +80,7 @@ came_status came_optimizer_load_state(came_optimizer* optimizer, const came_name
     for (int64_t k = 0; k < count; ++k) {
       const came_named_tensor& given = checked_element(states, k, "states");
       if (given.name == nullptr) core::invalid("states[", k, "].name is null, expected an address");
-      list.push_back({given.name, view_of(given.tensor)});
+      list.push_back({given.name, view_of(given.tensor), given.bytes});
     }
     optimizer_of(optimizer).load_state(list);
   });

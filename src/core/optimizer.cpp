@@ -18,6 +18,13 @@ namespace {
 
 constexpr size_t kCacheLine = 64 / sizeof(uint64_t);
 
+/// FNV-1a: the same on every machine, unlike std::hash.
+uint64_t hash(const std::string& text) {
+  uint64_t value = 0xcbf29ce484222325ULL;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return value;
+}
+
 std::vector<TensorSpec> specs_of(const std::vector<Parameter>& parameters) {
   std::vector<TensorSpec> specs;
   std::unordered_set<std::string> names;
@@ -34,7 +41,7 @@ std::vector<TensorSpec> specs_of(const std::vector<Parameter>& parameters) {
     spec.dtype = static_cast<DType>(p.param.dtype);
     spec.grad_dtype = static_cast<DType>(p.grad.dtype);
     spec.group = p.group;
-    spec.id = specs.size();
+    spec.id = hash(p.name);  // so that a parameter rounds alike wherever it stands in the list
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -76,9 +83,9 @@ Optimizer::Optimizer(const std::vector<came_options>& groups, const std::vector<
     for (const State& state : t.states) {
       const TensorView view(storage_.data() + places[states_.size()], state.shape, state.dtype);
       states_.push_back(view);
-      exports_.push_back({t.name + "." + state.name, view});
+      exports_.push_back({t.name + "." + state.name, view, state.bytes});
     }
-    exports_.push_back({t.name + ".step", TensorView(&counters_[k])});
+    exports_.push_back({t.name + ".step", TensorView(&counters_[k]), sizeof(int64_t)});
   }
   validate_step(plan_, make_step());
   for (size_t k = 0; k < plan_.tensors.size(); ++k) grads_[k].shape = plan_.tensors[k].shape.data();
@@ -162,8 +169,7 @@ void Optimizer::load_state(const std::vector<NamedTensor>& states) {
   }
   for (size_t k = 0; k < states.size(); ++k) {
     const came_tensor& own = exports_[places[k]].tensor;
-    int64_t bytes = element_size(static_cast<DType>(own.dtype));
-    for (int32_t d = 0; d < own.ndim; ++d) bytes *= own.shape[d];
+    const int64_t bytes = exports_[places[k]].bytes;
     if (bytes > 0) std::memmove(own.data, states[k].tensor.data, static_cast<size_t>(bytes));
   }
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <type_traits>
 
 #include "core/dtype.hpp"
 #include "core/message.hpp"
@@ -132,7 +133,8 @@ Number parse_number(const std::string& name, const std::string& text) {
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, value);
   if (result.ec != std::errc() || result.ptr != end) {
-    invalid("option ", name, ": '", text, "' given, expected a number");
+    invalid("option ", name, ": '", text, "' given, expected a ",
+            std::is_unsigned_v<Number> ? "whole number >= 0" : "number");
   }
   return value;
 }
@@ -187,8 +189,7 @@ void validate_options(const came_options& options, const std::string& what) {
     invalid(what, ": warmup_init is set, expected relative_step with it");
   }
   if (algorithm == Algorithm::came && options.beta1 == 0) {
-    invalid(what,
-            ": beta1 is 0, expected > 0: without a momentum no update differs from it, and confidence is boundless");
+    invalid(what, ": beta1 is 0, expected > 0: confidence is measured by how far updates are from the momentum");
   }
   if (options.cautious != 0 && options.beta1 == 0) {
     invalid(what, ": cautious is set with beta1 0, expected beta1 > 0: it compares momentum with gradient");

@@ -161,7 +161,9 @@ Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_
 void check_ids(const Plan& plan) {
   std::unordered_map<uint64_t, const Tensor*> users;
   for (const Tensor& t : plan.tensors) {
-    if (plan.options(t).stochastic_rounding == 0) continue;
+    const came_options& o = plan.options(t);
+    const bool narrow = t.dtype == DType::bf16 || t.dtype == DType::f16 || o.momentum_dtype == CAME_DTYPE_BF16;
+    if (o.stochastic_rounding == 0 || !narrow) continue;
     const auto [user, first] = users.emplace(t.id, &t);
     if (!first) {
       invalid(t.label, ": id is ", t.id, " as that of ", user->second->label,

@@ -36,8 +36,7 @@ void check_scalar(const Plan& plan, const came_tensor* given, const char* role, 
   if (std::find(counts.begin(), counts.end(), elements) == counts.end()) {
     std::string expected;
     for (const int64_t count : counts) expected += (expected.empty() ? "" : " or ") + std::to_string(count);
-    invalid(label, ": ", role, " has shape ", shape_text(given->shape, given->ndim), ", expected ", expected,
-            " elements");
+    invalid(label, ": ", role, " has shape ", shape_text(given->shape, given->ndim), ", expected [", expected, "]");
   }
   if (given->device != CAME_DEVICE_CPU && given->device != plan.backend->device) {
     invalid(label, ": ", role, " is on ", device_name(given->device), ", expected cpu or ",

@@ -29,9 +29,8 @@ uint32_t Subject::random(algorithms::Stream stream, int64_t b, int64_t i, int64_
 
 void Subject::move_param(int64_t b, int64_t i, int64_t j, double decay, double move) const {
   const double old = param(b, i, j);
-  const double change = (decay != 0 ? decay * old : 0.0) + move;
-  if (change == 0) return;  // not even the sign of a zero changes
-  const double value = old - change;
+  // One difference: a change of 0 keeps even the sign of a zero.
+  const double value = old - ((decay != 0 ? decay * old : 0.0) + move);
   if (o.stochastic_rounding != 0) {
     param_.set_stochastic(at(b, i, j), value, random(algorithms::Stream::parameter, b, i, j));
   } else {
