@@ -250,6 +250,7 @@ TEST(BadPlan, MoreInAllThanInt64) {
   };
   // Each tensor alone can be counted; states, parameters or slots of all cannot.
   expect_overflow(std::vector<TensorSpec>(20, spec_of({large}, DType::f32)));
+  expect_overflow(std::vector<TensorSpec>(5, spec_of({large}, DType::f32)));  // the state alone: 8 bytes an element
   TensorSpec sharded = spec_of({large, 0}, DType::f32);
   sharded.shard = Shard{3, {0, 0}, {0, 0}};
   expect_overflow(std::vector<TensorSpec>(20, sharded));

@@ -1,6 +1,7 @@
 // Momentum in 8 and 4 bits: codes, layout, and steps that store what they should.
 #include "algorithms/quantize.hpp"
 
+#include <limits>
 #include <memory>
 
 #include "support.hpp"
@@ -184,6 +185,19 @@ TEST(CodesStep, DoNotDependOnTilesOrShards) {
         EXPECT_EQ(run->param(0).get(local), whole.param(0).get(element));
       });
     }
+  }
+}
+
+TEST(CodesStep, NanIsNotLost) {
+  for (const char* dtype : {"int8", "int4"}) {
+    Trial run({with_codes("adamw", dtype)}, {spec_of({2, 300})});
+    run.fill_params(1);
+    run.fill_grads(2);
+    run.grad(0).set(130, std::numeric_limits<double>::quiet_NaN());
+    run.run();
+    EXPECT_TRUE(std::isnan(run.param(0).get(130)));
+    EXPECT_FALSE(std::isnan(run.param(0).get(127)));  // another block
+    EXPECT_FALSE(std::isnan(run.param(0).get(256)));
   }
 }
 
