@@ -195,6 +195,7 @@ TEST(CodesStep, NanIsNotLost) {
     run.fill_grads(2);
     run.grad(0).set(130, std::numeric_limits<double>::quiet_NaN());
     run.run();
+    EXPECT_TRUE(std::isnan(run.state(1).get(1)));  // the scale of its block
     EXPECT_TRUE(std::isnan(run.param(0).get(130)));
     EXPECT_FALSE(std::isnan(run.param(0).get(127)));  // another block
     EXPECT_FALSE(std::isnan(run.param(0).get(256)));
