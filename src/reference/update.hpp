@@ -16,8 +16,8 @@ struct Factors {
   Cells col;
   double beta;
   double eps;
-  PhaseKind phase;  ///< Where x is visited and its sums are left.
-  mutable int64_t mean_of = -1;
+  PhaseKind phase;               ///< Where x is visited and its sums are left.
+  mutable int64_t mean_of = -1;  ///< The matrix whose mean_row was asked for last: every element asks.
   mutable double mean = 0;
 
   /// Adds the tile's x(b, i, j) to the sums; averages over what the worker owns are finished at once.
