@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -57,11 +58,23 @@ inline TensorSpec spec_of(std::vector<int64_t> shape, DType dtype = DType::f64, 
   return spec;
 }
 
+/// What CAME_TEST_BACKEND names, "cpu" or "reference"; the reference if it names none.
+inline const core::Backend& backend_under_test() {
+  const char* name = std::getenv("CAME_TEST_BACKEND");
+  return name != nullptr && name == std::string("cpu") ? core::cpu_backend() : core::reference_backend();
+}
+
+/// The same, as the public interface names it.
+inline Backend public_backend_under_test() {
+  return &backend_under_test() == &core::reference_backend() ? Backend::reference : Backend::cpu;
+}
+
 /// A plan and its memory.  Gradients and parameters are set as f64 and rounded to the tensors' types.
 class Trial {
  public:
-  Trial(const std::vector<Options>& groups, const std::vector<TensorSpec>& specs, const core::Tiling* tiling = nullptr)
-      : plan(core::make_plan({groups.begin(), groups.end()}, specs, core::reference_backend(), 0, tiling)),
+  Trial(const std::vector<Options>& groups, const std::vector<TensorSpec>& specs, const core::Tiling* tiling = nullptr,
+        const core::Backend& backend = backend_under_test())
+      : plan(make_plan(groups, specs, tiling, backend)),
         workspace(plan.memory.workspace_bytes),
         reductions(plan.memory.reduction_bytes),
         counters(specs.size(), 0),
@@ -119,6 +132,12 @@ class Trial {
       for (int64_t i = 0; i < static_cast<int64_t>(states[s].bytes().size()) / size; ++i) f(s, i);
     }
   }
+  /// The parameter that a state tensor belongs to.
+  [[nodiscard]] size_t tensor_of_state(size_t s) const {
+    size_t k = 0;
+    while (k + 1 < plan.tensors.size() && plan.tensors[k + 1].first_state <= static_cast<int64_t>(s)) ++k;
+    return k;
+  }
   /// Random values by (seed, tensor, element of the whole tensor): every rank sees its part of the same tensor.
   void fill_params(uint64_t seed) {
     for_each_element([&](size_t k, int64_t local, int64_t whole) { param(k).set(local, draw(seed, k, whole)); });
@@ -146,6 +165,12 @@ class Trial {
   Step step;
 
  private:
+  static core::Plan make_plan(const std::vector<Options>& groups, const std::vector<TensorSpec>& specs,
+                              const core::Tiling* tiling, const core::Backend& backend) {
+    core::Tiling cut = tiling != nullptr ? *tiling : backend.tiling;
+    cut.lean = backend.tiling.lean;
+    return core::make_plan({groups.begin(), groups.end()}, specs, backend, 0, &cut);
+  }
   /// A normal number; a generator per element would cost more than the step that is tested.
   static double draw(uint64_t seed, size_t tensor, int64_t element) {
     const uint64_t first =

@@ -7,7 +7,7 @@ namespace came::test {
 namespace {
 
 TEST(Threads, ShareOnePlan) {
-  const Plan plan({Options::came()}, {spec_of({30, 20}), spec_of({50})});
+  const Plan plan({Options::came()}, {spec_of({30, 20}), spec_of({50})}, public_backend_under_test());
   const auto train = [&](std::vector<double>& out) {
     Trial memory({Options::came()}, {spec_of({30, 20}), spec_of({50})});
     memory.fill_params(1);

@@ -199,7 +199,8 @@ typedef int32_t came_backend;
 enum {
   CAME_BACKEND_AUTO = 0,      /**< The best one for host memory in this build. */
   CAME_BACKEND_REFERENCE = 1, /**< f64 arithmetic, one thread, straight from the equations. */
-  CAME_BACKEND_CUDA = 2       /**< CUDA devices; refused as unsupported by builds without it. */
+  CAME_BACKEND_CUDA = 2,      /**< CUDA devices; refused as unsupported by builds without it. */
+  CAME_BACKEND_CPU = 3        /**< SIMD and OpenMP; refused as unsupported by builds without it. */
 };
 
 /** A plan: what a step over a list of tensors does, built once from shapes, dtypes and options. */

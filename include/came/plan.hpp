@@ -19,6 +19,7 @@ enum class Backend : came_backend {
   automatic = CAME_BACKEND_AUTO,       ///< The best one for host memory in this build.
   reference = CAME_BACKEND_REFERENCE,  ///< f64 arithmetic, one thread, straight from the equations.
   cuda = CAME_BACKEND_CUDA,            ///< CUDA devices.
+  cpu = CAME_BACKEND_CPU,              ///< SIMD and OpenMP.
 };
 
 /// The part of a tensor that this rank holds.

@@ -1,4 +1,4 @@
-// What a backend is: a name, the memory it works on, how it cuts matrices, and a function that runs one phase.
+// What a backend is: a name, the memory it works on, how it cuts matrices, and a function that runs phases.
 #pragma once
 
 #include "core/plan.hpp"
@@ -9,10 +9,11 @@ struct Backend {
   const char* name;
   came_device device;
   Tiling tiling;
-  /// Runs phase `phase` of a validated step: first what follows from the reduction before it, then every tile, then
-  /// the local reduction into step.reductions.  The last phase also raises *step.step.  With found_inf set it changes
-  /// no parameter, state or step.  It cannot fail, allocates nothing and, on a device, never waits for it.
-  void (*run_phase)(const Plan& plan, int phase, const came_step& step);
+  /// Runs consecutive phases of a validated step, each: first what follows from the reduction before it, then every
+  /// tile, then the local reduction.  More than one only if no tensor is sharded.  The last phase of the plan also
+  /// raises *step.step.  With found_inf set it changes no parameter, state or step.  It cannot fail, allocates nothing
+  /// and, on a device, never waits for it.
+  void (*run_phases)(const Plan& plan, Range phases, const came_step& step);
 };
 
 /// The backend with this number; throws if this build has none.
@@ -20,6 +21,9 @@ const Backend& find_backend(came_backend backend);
 
 /// One factory per backend, defined in its own folder.
 const Backend& reference_backend();
+const Backend& cpu_backend();
 const Backend& cuda_backend();
+/// The best one for host memory in this build.
+const Backend& host_backend();
 
 }  // namespace came::core

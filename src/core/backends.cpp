@@ -7,12 +7,15 @@ namespace came::core {
 const Backend& find_backend(came_backend backend) {
   switch (backend) {
     case CAME_BACKEND_AUTO:
+      return host_backend();
+    case CAME_BACKEND_CPU:
+      return cpu_backend();
     case CAME_BACKEND_REFERENCE:
       return reference_backend();
     case CAME_BACKEND_CUDA:
       return cuda_backend();
     default:
-      invalid("backend: ", backend, " given, expected 0 (auto), 1 (reference) or 2 (cuda)");
+      invalid("backend: ", backend, " given, expected 0 (auto), 1 (reference), 2 (cuda) or 3 (cpu)");
   }
 }
 

@@ -18,8 +18,11 @@ namespace came::core {
 namespace {
 
 // An unsharded matrix of few, very wide rows is owned by columns: whole rows would leave most workers idle.
-constexpr int64_t kFewRows = 16;
-constexpr int64_t kWideRow = int64_t{1} << 16;
+constexpr int64_t kFewRows = 256;
+constexpr int64_t kWideRow = int64_t{1} << 14;
+
+// Blocks of different tiles of a lean backend lie on different cache lines.
+constexpr int64_t kLineDoubles = 8;
 
 constexpr int32_t kMostReduceGroups = 64;
 
@@ -172,7 +175,15 @@ void check_ids(const Plan& plan) {
   }
 }
 
-void add_phases(Plan& plan, const Descriptor& optimizer) {
+/// Doubles of a block of partial results of n rows and m columns.
+int64_t partial_size(const Tensor& t, const ReductionShape& shape, int64_t n, int64_t m, bool lean) {
+  if (!lean) return shape.size(n, m);
+  const int64_t bytes = (shape.rows * n + shape.cols * m) * element_size(statistics_dtype(t));
+  const int64_t doubles = shape.scalars + (bytes + 7) / 8;
+  return (doubles + kLineDoubles - 1) / kLineDoubles * kLineDoubles;
+}
+
+void add_phases(Plan& plan, const Descriptor& optimizer, bool lean) {
   const bool split = std::any_of(plan.tensors.begin(), plan.tensors.end(),
                                  [](const Tensor& t) { return t.factored && t.owner == Owner::none; });
   std::vector<PhaseKind> kinds = optimizer.phases(plan.groups, split);
@@ -195,6 +206,7 @@ void add_phases(Plan& plan, const Descriptor& optimizer) {
         const ReductionShape shape =
             kind == PhaseKind::norm ? ReductionShape{0, 0, 1} : optimizer.reduction(plan.options(t), t, kind);
         t.slots.push_back({shape, offset});
+        if (lean && !t.sharded && kind != PhaseKind::norm) continue;
         int64_t block = checked_product(shape.rows, t.view.rows, t.label);
         checked_add(block, checked_product(shape.cols, t.view.cols, t.label), t.label);
         checked_add(block, shape.scalars, t.label);
@@ -209,19 +221,21 @@ void add_phases(Plan& plan, const Descriptor& optimizer) {
 }
 
 void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspace) {
-  const Tensor& t = plan.tensors[static_cast<size_t>(index)];
+  Tensor& t = plan.tensors[static_cast<size_t>(index)];
+  t.tiles = {static_cast<int64_t>(plan.tiles.size()), 0};
   if (t.local_elements == 0) return;
   const int64_t all_rows = t.local.rows.count;
   const int64_t all_cols = t.local.cols.count;
   const bool whole_matrix = t.factored && t.owner == Owner::matrix;
   const bool whole_rows = whole_matrix || (t.factored && t.owner == Owner::rows);
   const bool whole_cols = whole_matrix || (t.factored && t.owner == Owner::columns);
-  const int64_t most_cols = std::max<int64_t>(1, whole_cols ? tiling.elements / all_rows : tiling.cols);
+  const int64_t most_cols = whole_cols ? std::max(tiling.least, tiling.elements / all_rows) : tiling.cols;
   // A block of codes shares a scale, so it has one writer.
   const int64_t unit = has_codes(plan.options(t)) ? algorithms::kMomentumBlock : 1;
   const bool cut = !whole_rows && most_cols < all_cols;
   const int64_t cols = cut ? std::min(all_cols, (most_cols + unit - 1) / unit * unit) : all_cols;
-  const int64_t rows = whole_cols ? all_rows : std::clamp<int64_t>(tiling.elements / cols, 1, all_rows);
+  const int64_t least = std::min(t.factored ? tiling.least : 1, all_rows);
+  const int64_t rows = whole_cols ? all_rows : std::clamp(tiling.elements / cols, least, all_rows);
   const int64_t batch = whole_matrix ? std::max<int64_t>(1, tiling.elements / (rows * cols)) : 1;
 
   const auto pieces = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
@@ -240,13 +254,22 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspa
                         workspace};
         int64_t block = 0;
         for (const Slot& slot : t.slots) {
-          block = std::max(block, slot.shape.size(tile.rows.count, tile.cols.count));
+          block = std::max(block, partial_size(t, slot.shape, tile.rows.count, tile.cols.count, tiling.lean));
         }
         checked_add(workspace, block, t.label);
         plan.tiles.push_back(tile);
+        ++t.tiles.count;
       }
     }
   }
+}
+
+/// Where a worker does not own the columns, what follows from their statistics waits for all tiles in the workspace.
+void add_column_factors(Tensor& t, const Descriptor& optimizer, int64_t& workspace) {
+  if (!optimizer.column_factors || !t.factored || t.owner == Owner::matrix || t.owner == Owner::columns) return;
+  t.column_factors = workspace;
+  const int64_t doubles = (t.local.cols.count * element_size(statistics_dtype(t)) + 7) / 8;
+  checked_add(workspace, checked_product(t.local.batch.count, doubles, t.label), t.label);
 }
 
 }  // namespace
@@ -278,7 +301,7 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
     t.first_state = plan.state_count;
     t.first_derived = derived;
     plan.state_count += static_cast<int64_t>(t.states.size());
-    derived += t.block_per_matrix() ? t.local.batch.count : 1;
+    derived += t.local_blocks();
     plan.sharded = plan.sharded || t.sharded;
     checked_add(plan.memory.parameter_bytes, t.local_elements * element_size(t.dtype), t.label);
     checked_add(plan.memory.gradient_bytes, t.local_elements * element_size(t.grad_dtype), t.label);
@@ -286,11 +309,13 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
     plan.tensors.push_back(std::move(t));
   }
   check_ids(plan);
-  add_phases(plan, optimizer);
+  const Tiling& cut = tiling != nullptr ? *tiling : backend.tiling;
+  add_phases(plan, optimizer, cut.lean);
 
   int64_t workspace = 0;
   for (size_t k = 0; k < plan.tensors.size(); ++k) {
-    add_tiles(plan, static_cast<int64_t>(k), tiling != nullptr ? *tiling : backend.tiling, workspace);
+    add_tiles(plan, static_cast<int64_t>(k), cut, workspace);
+    if (cut.lean) add_column_factors(plan.tensors[k], optimizer, workspace);
   }
   plan.derived_offset = workspace;
   checked_add(workspace, checked_product(derived, kDerived, "workspace"), "workspace");

@@ -174,7 +174,7 @@ void run_phase(const Plan& plan, int phase, const came_step& step) {
     invalid("phase: ", phase, " given, expected 0 to ", plan.phases.size() - 1);
   }
   validate_step(plan, step);
-  plan.backend->run_phase(plan, phase, step);
+  plan.backend->run_phases(plan, {phase, 1}, step);
 }
 
 void run_step(const Plan& plan, const came_step& step) {
@@ -186,7 +186,7 @@ void run_step(const Plan& plan, const came_step& step) {
             "came_plan_run_phase for each phase, with an all-reduce of came_plan_reduction between them");
   }
   validate_step(plan, step);
-  for (size_t k = 0; k < plan.phases.size(); ++k) plan.backend->run_phase(plan, static_cast<int>(k), step);
+  plan.backend->run_phases(plan, {0, static_cast<int64_t>(plan.phases.size())}, step);
 }
 
 }  // namespace came::core

@@ -64,7 +64,7 @@ void run_norm(const Subject& s, const Tile& tile, const Block& out) {
   });
 }
 
-void run_phase(const core::Plan& plan, int phase, const came_step& step) {
+void run_one(const core::Plan& plan, int phase, const came_step& step) {
   if (core::found_inf(step)) return;
   const Kernel& kernel = kernel_of(plan.algorithm);
   const PhaseKind kind = plan.phases[static_cast<size_t>(phase)].kind;
@@ -98,6 +98,10 @@ void run_phase(const core::Plan& plan, int phase, const came_step& step) {
   if (static_cast<size_t>(phase) + 1 == plan.phases.size()) raise_counters(plan, step);
 }
 
+void run_phases(const core::Plan& plan, core::Range phases, const came_step& step) {
+  for (int64_t k = phases.begin; k < phases.begin + phases.count; ++k) run_one(plan, static_cast<int>(k), step);
+}
+
 }  // namespace
 }  // namespace came::reference
 
@@ -105,7 +109,7 @@ namespace came::core {
 
 const Backend& reference_backend() {
   constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();
-  static constexpr Backend backend{"reference", CAME_DEVICE_CPU, {kWhole, kWhole}, reference::run_phase};
+  static constexpr Backend backend{"reference", CAME_DEVICE_CPU, {kWhole, kWhole}, reference::run_phases};
   return backend;
 }
 

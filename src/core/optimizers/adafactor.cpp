@@ -54,6 +54,6 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 
 }  // namespace
 
-const Descriptor kAdafactorDescriptor{"adafactor", true, set_defaults, states, phases, reduction};
+const Descriptor kAdafactorDescriptor{"adafactor", true, true, set_defaults, states, phases, reduction};
 
 }  // namespace came::core

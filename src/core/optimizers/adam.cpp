@@ -35,7 +35,7 @@ ReductionShape reduction(const came_options& o, const Tensor&, PhaseKind phase) 
 
 }  // namespace
 
-const Descriptor kAdamDescriptor{"adam", false, set_adam_defaults, states, phases, reduction};
-const Descriptor kAdamwDescriptor{"adamw", false, set_adamw_defaults, states, phases, reduction};
+const Descriptor kAdamDescriptor{"adam", false, false, set_adam_defaults, states, phases, reduction};
+const Descriptor kAdamwDescriptor{"adamw", false, false, set_adamw_defaults, states, phases, reduction};
 
 }  // namespace came::core

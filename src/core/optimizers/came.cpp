@@ -53,6 +53,6 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 
 }  // namespace
 
-const Descriptor kCameDescriptor{"came", true, set_defaults, states, phases, reduction};
+const Descriptor kCameDescriptor{"came", true, true, set_defaults, states, phases, reduction};
 
 }  // namespace came::core

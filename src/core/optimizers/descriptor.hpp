@@ -14,6 +14,8 @@ struct Descriptor {
   const char* word;
   /// Keeps row and column statistics of matrices.
   bool factored;
+  /// Divides by their roots.
+  bool column_factors;
   void (*set_defaults)(came_options& options);
   /// State tensors of one parameter, without their byte counts.
   std::vector<State> (*states)(const came_options& options, const Tensor& tensor);

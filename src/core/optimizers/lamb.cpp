@@ -29,6 +29,6 @@ ReductionShape reduction(const came_options&, const Tensor&, PhaseKind phase) {
 
 }  // namespace
 
-const Descriptor kLambDescriptor{"lamb", false, set_defaults, states, phases, reduction};
+const Descriptor kLambDescriptor{"lamb", false, false, set_defaults, states, phases, reduction};
 
 }  // namespace came::core

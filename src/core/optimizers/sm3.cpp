@@ -38,6 +38,6 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 
 }  // namespace
 
-const Descriptor kSm3Descriptor{"sm3", true, set_defaults, states, phases, reduction};
+const Descriptor kSm3Descriptor{"sm3", true, false, set_defaults, states, phases, reduction};
 
 }  // namespace came::core

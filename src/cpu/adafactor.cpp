@@ -1,0 +1,160 @@
+// Adafactor: docs/algorithms.md, equations (5) to (8) and (14) to (17).
+// Two visits; bytes per parameter: statistics G, apply G + 2M + 2P.  `cautious` makes it three.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/adafactor.cpp"
+#include "hwy/foreach_target.h"
+
+#include "cpu/kernels.hpp"
+#include "cpu/update-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace came::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+/// (14)
+double beta2(const Subject& s) { return s.o.beta2_decay < 0 ? 1 - std::pow(s.count, s.o.beta2_decay) : s.o.beta2; }
+
+/// (15): the learning rate, relative to the step and to the size of the parameter if so asked.
+double rate(const Subject& s) {
+  double rate = s.lr;
+  if (s.o.relative_step != 0) {
+    rate = std::min(s.o.warmup_init != 0 ? 1e-6 * s.count : 1e-2, 1 / std::sqrt(s.count));
+  }
+  if (s.o.scale_parameter != 0) {
+    rate *= std::max(s.o.eps2, std::sqrt(s.total(PhaseKind::statistics, -1) / s.elements()));
+  }
+  return rate;
+}
+
+template <class T>
+void run_statistics(const Subject& s, const Tile& tile) {
+  Update<T>(s, beta2(s)).run_statistics(tile);
+  if (s.o.scale_parameter == 0) return;
+  double& sum = s.partial<T>(PhaseKind::statistics, tile).last_scalar();
+  for_spans(s, tile, [&](int64_t, const Span& span) {
+    HWY_ALIGN T scratch[kChunk];
+    const T* p = open(s.param, span, scratch);
+    sum += sum_over<T>(span.n, [=](size_t k, auto at) CAME_LANES { return square(at.load(p + k)); });
+  });
+}
+
+/// What is done with the clipped update u(k, lanes) of a span: momentum (16), application (17), or both.
+template <class T>
+class Direction {
+ public:
+  Direction(const Subject& subject, bool momentum, bool apply, double* agreements)
+      : s(subject), blends_(momentum && subject.momentum), applies_(apply), agreements_(agreements) {}
+
+  template <class U>
+  HWY_INLINE void operator()(const Span& span, const T* g, double alpha, double direction, const U& u) const {
+    if (!s.momentum) {
+      const Vec<T> factor = set(static_cast<T>(alpha));
+      if (applies_) {
+        move_param<T>(s, span, alpha * s.o.weight_decay,
+                      [=](size_t k, auto at) CAME_LANES { return hn::Mul(u(k, at), factor); });
+      }
+      return;
+    }
+    HWY_ALIGN T scratch[kChunk];
+    T* m = open(s.momentum, span, scratch);
+    const bool in_momentum = s.o.lr_in_momentum != 0;
+    if (blends_) {
+      const Vec<T> keep = set(static_cast<T>(1 - s.o.beta1));
+      const Vec<T> factor = set(static_cast<T>(in_momentum ? alpha : 1.0));
+      for_lanes<T>(span.n, [&](size_t k, auto at)
+                               CAME_LANES { at.store(blend(at.load(m + k), keep, hn::Mul(u(k, at), factor)), m + k); });
+      store_rounded(s.momentum, span, m);
+    }
+    const Vec<T> scale = set(static_cast<T>(s.factor));
+    const auto agreement = [=](size_t k, auto at)
+                               CAME_LANES { return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), scale)); };
+    if (agreements_ != nullptr) *agreements_ += sum_over<T>(span.n, agreement);
+    if (!applies_) return;
+    const double decay = alpha * s.o.weight_decay;
+    const Vec<T> factor = set(static_cast<T>((in_momentum ? 1.0 : alpha) * direction));
+    if (s.o.cautious == 0) {
+      move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(m + k), factor); });
+    } else {
+      move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES {
+        return hn::Mul(hn::Mul(at.load(m + k), factor), agreement(k, at));
+      });
+    }
+  }
+
+ private:
+  const Subject& s;
+  bool blends_;
+  bool applies_;
+  double* agreements_;
+};
+
+template <class T>
+void visit(const Subject& s, const Tile& tile, const Direction<T>& direct) {
+  const Update<T> update(s, beta2(s));
+  const auto scale = [&](int64_t b) { return s.o.cautious != 0 ? s.derived(b).direction : 1.0; };
+  if (!s.t.factored) {
+    for_spans(s, tile, [&](int64_t b, const Span& span) {
+      HWY_ALIGN T scratch[kChunk];
+      const T* g = open(s.grad, span, scratch);
+      const T* v = update.full + s.grad.at(span);
+      const Vec<T> factor = update.full_factor();
+      direct(span, g, s.derived(b).rate, scale(b), [=](size_t k, auto at) CAME_LANES {
+        return Update<T>::full_update(at.load(g + k), at.load(v + k), factor);
+      });
+    });
+    return;
+  }
+  for_panels(update.factors, tile, [&](int64_t b, Range rows, Range cols, const T* col_factors) {
+    const double own = update.factors.own_root(b);
+    for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) {
+      const Vec<T> row = set(update.row_factor(b, i, own));
+      for_chunks(cols, [&](int64_t j, int64_t n) {
+        HWY_ALIGN T scratch[kChunk];
+        const Span span = s.span(b, i, j, n);
+        const T* g = open(s.grad, span, scratch);
+        const T* col = col_factors + (j - cols.begin);
+        direct(span, g, s.derived(b).rate, scale(b),
+               [=](size_t k, auto at) CAME_LANES { return hn::Mul(hn::Mul(at.load(g + k), row), at.load(col + k)); });
+      });
+    }
+  });
+}
+
+template <class T>
+void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
+  const bool split = s.plan.find(PhaseKind::momentum) >= 0;
+  if (phase == PhaseKind::statistics) run_statistics<T>(s, tile);
+  if (phase == PhaseKind::rms) Update<T>(s, beta2(s)).run_rms(tile);
+  if (phase == PhaseKind::momentum && s.momentum) {
+    double* agreements = s.o.cautious != 0 ? &s.partial<T>(phase, tile).last_scalar() : nullptr;
+    visit(s, tile, Direction<T>(s, true, false, agreements));
+  }
+  if (phase == PhaseKind::apply) visit(s, tile, Direction<T>(s, !split, true, nullptr));
+}
+
+template <class T>
+void finish_as(const Subject& s, PhaseKind done) {
+  if (done == PhaseKind::statistics) {
+    Update<T>(s, beta2(s)).finish_statistics();
+    for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).rate = rate(s);
+  }
+  if (done == PhaseKind::rms) Update<T>(s, beta2(s)).finish_rms();
+  if (done == PhaseKind::momentum) finish_agreement(s, PhaseKind::momentum);
+}
+
+}  // namespace
+
+constexpr Kernel kAdafactor = kernel_by_type<finish_as<float>, finish_as<double>, run_as<float>, run_as<double>>();
+
+}  // namespace HWY_NAMESPACE
+}  // namespace came::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace came::cpu {
+
+const Kernel& adafactor_kernel(Target chosen) { CAME_CPU_CHOOSE(kAdafactor, chosen); }
+
+}  // namespace came::cpu
+#endif

@@ -1,0 +1,195 @@
+// The CPU backend: one parallel region per call.  Tensors are taken in waves that fit the last-level cache: all phases
+// of a wave before the next, so that what one visit read the next finds there.  Within a wave every worker has a
+// contiguous run of tiles, the same in every phase.  Results depend on neither waves nor workers.
+#include "core/backend.hpp"
+
+#include <cmath>
+
+#include "core/message.hpp"
+#include "core/step.hpp"
+#include "cpu/kernels.hpp"
+#include "cpu/parallel.hpp"
+
+namespace came::cpu {
+namespace {
+
+// Elements of a wave per worker.
+constexpr int64_t kWave = int64_t{1} << 20;
+
+// Below this many elements a second thread costs more than it saves.
+constexpr int64_t kWorthwhile = int64_t{1} << 15;
+
+const Kernel& kernel_of(Algorithm algorithm, Target target) {
+  switch (algorithm) {
+    case Algorithm::came:
+      return came_kernel(target);
+    case Algorithm::adafactor:
+      return adafactor_kernel(target);
+    case Algorithm::adam:
+    case Algorithm::adamw:
+      return adam_kernel(target);
+    case Algorithm::lamb:
+      return lamb_kernel(target);
+    case Algorithm::sm3:
+      return sm3_kernel(target);
+  }
+  core::fail(Status::internal, "no kernel for algorithm ", static_cast<int>(algorithm));
+}
+
+int64_t elements_of(const Tile& tile) { return tile.batch.count * tile.rows.count * tile.cols.count; }
+
+/// One call: what all workers share.
+class Run {
+ public:
+  Run(const core::Plan& plan, const came_step& step)
+      : plan_(plan), step_(step), kernel_(kernel_of(plan.algorithm, target())), norm_kernel_(norm_kernel(target())) {}
+
+  void operator()(Range phases, const Worker& worker) const {
+    const auto tensors = static_cast<int64_t>(plan_.tensors.size());
+    if (tensors == 0) return;
+    Range rest = phases;
+    // The norm is over all tensors: no wave can go ahead of it.
+    if (kind(phases.begin) == PhaseKind::norm) {
+      run_wave({0, tensors}, {phases.begin, 1}, worker);
+      rest = {phases.begin + 1, phases.count - 1};
+      if (rest.count > 0) worker.wait();
+    }
+    for (int64_t first = 0; rest.count > 0 && first < tensors;) {
+      int64_t elements = 0;
+      int64_t last = first;
+      while (last < tensors && (last == first || elements < kWave * worker.count())) {
+        elements += plan_.tensors[static_cast<size_t>(last++)].local_elements;
+      }
+      run_wave({first, last - first}, rest, worker);
+      first = last;
+    }
+  }
+
+ private:
+  [[nodiscard]] PhaseKind kind(int64_t phase) const { return plan_.phases[static_cast<size_t>(phase)].kind; }
+
+  /// Norm of the unscaled gradient of the whole plan; 0 before it is known, or where no group clips.
+  [[nodiscard]] double gradient_norm(int64_t phase) const {
+    const int norm = plan_.find(PhaseKind::norm);
+    if (norm < 0 || phase <= norm) return 0;
+    const core::Phase& p = plan_.phases[static_cast<size_t>(norm)];
+    const double* squares = static_cast<const double*>(step_.reductions) + p.offset;
+    double sum = 0;
+    for (int64_t k = 0; k < p.count; ++k) sum += squares[k];
+    return std::sqrt(sum);
+  }
+
+  /// What a gradient is multiplied with: docs/algorithms.md, equation (2).
+  [[nodiscard]] double gradient_factor(const came_options& o, double norm) const {
+    const double unscale = 1 / core::scalar_or(step_.grad_scale, 0, 1);
+    if (o.max_grad_norm == 0 || norm == 0) return unscale;
+    if (!std::isfinite(norm)) return 0;
+    return unscale * std::min(1.0, o.max_grad_norm / (norm + 1e-6));
+  }
+
+  [[nodiscard]] Subject subject(int64_t index, double norm) const {
+    const came_options& options = plan_.options(plan_.tensors[static_cast<size_t>(index)]);
+    return {plan_, step_, index, gradient_factor(options, norm)};
+  }
+
+  void run_wave(Range tensors, Range phases, const Worker& worker) const {
+    const Range tiles = tiles_of(tensors, worker);
+    for (int64_t phase = phases.begin; phase < phases.begin + phases.count; ++phase) {
+      const double norm = gradient_norm(phase);
+      if (phase > 0 && kind(phase - 1) != PhaseKind::norm) {
+        if (phase > phases.begin) worker.wait();
+        finish(tensors, phase - 1, norm, worker);
+        worker.wait();
+      }
+      run_tiles(tiles, phase, norm);
+      if (kind(phase) == PhaseKind::norm || plan_.sharded) {
+        worker.wait();
+        combine(tensors, phase, norm, worker);
+      }
+    }
+  }
+
+  /// This worker's share of the tiles of a wave.
+  [[nodiscard]] Range tiles_of(Range tensors, const Worker& worker) const {
+    const Tensor& last = plan_.tensors[static_cast<size_t>(tensors.begin + tensors.count) - 1];
+    const int64_t begin = plan_.tensors[static_cast<size_t>(tensors.begin)].tiles.begin;
+    const int64_t end = last.tiles.begin + last.tiles.count;
+    int64_t total = 0;
+    for (int64_t k = begin; k < end; ++k) total += elements_of(plan_.tiles[static_cast<size_t>(k)]);
+    // A tile belongs to the worker in whose share its middle lies.
+    int64_t first = end;
+    int64_t count = 0;
+    int64_t before = 0;
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t elements = elements_of(plan_.tiles[static_cast<size_t>(k)]);
+      const auto middle = static_cast<double>(before) + static_cast<double>(elements) / 2;
+      before += elements;
+      if (static_cast<int>(middle / static_cast<double>(total) * worker.count()) != worker.index()) continue;
+      first = std::min(first, k);
+      ++count;
+    }
+    return {first, count};
+  }
+
+  void finish(Range tensors, int64_t done, double norm, const Worker& worker) const {
+    for (int64_t k = tensors.begin + worker.index(); k < tensors.begin + tensors.count; k += worker.count()) {
+      const bool empty = plan_.tensors[static_cast<size_t>(k)].view.elements() == 0;
+      if (!empty && core::is_active(step_, k)) kernel_.finish(subject(k, norm), kind(done));
+    }
+  }
+
+  void run_tiles(Range tiles, int64_t phase, double norm) const {
+    const Kernel& kernel = kind(phase) == PhaseKind::norm ? norm_kernel_ : kernel_;
+    for (int64_t k = tiles.begin; k < tiles.begin + tiles.count; ++k) {
+      const Tile& tile = plan_.tiles[static_cast<size_t>(k)];
+      const Subject s = subject(tile.tensor, norm);
+      s.clear(kind(phase), tile);
+      if (core::is_active(step_, tile.tensor)) kernel.run(s, kind(phase), tile);
+    }
+  }
+
+  void combine(Range tensors, int64_t phase, double norm, const Worker& worker) const {
+    for (int64_t k = tensors.begin + worker.index(); k < tensors.begin + tensors.count; k += worker.count()) {
+      const bool shared = plan_.tensors[static_cast<size_t>(k)].sharded || kind(phase) == PhaseKind::norm;
+      if (shared) subject(k, norm).combine(kind(phase));
+    }
+  }
+
+  const core::Plan& plan_;
+  const came_step& step_;
+  const Kernel& kernel_;
+  const Kernel& norm_kernel_;
+};
+
+void raise_counters(const core::Plan& plan, const came_step& step) {
+  const int64_t count = step.step->ndim == 0 ? 1 : step.step->shape[0];
+  const bool one_each = count == static_cast<int64_t>(plan.tensors.size());
+  const core::Cells counters(step.step->data, static_cast<DType>(step.step->dtype));
+  for (int64_t k = 0; k < count; ++k) {
+    if (!one_each || core::is_active(step, k)) counters.set(k, counters.get(k) + 1);
+  }
+}
+
+void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
+  if (core::found_inf(step)) return;
+  int64_t elements = 0;
+  for (const Tensor& t : plan.tensors) elements += t.local_elements;
+  const Run run(plan, step);
+  in_parallel(elements >= kWorthwhile, [&](const Worker& worker) { run(phases, worker); });
+  if (phases.begin + phases.count == static_cast<int64_t>(plan.phases.size())) raise_counters(plan, step);
+}
+
+}  // namespace
+}  // namespace came::cpu
+
+namespace came::core {
+
+const Backend& cpu_backend() {
+  static constexpr Tiling tiling{int64_t{1} << 16, int64_t{1} << 16, 256, true};
+  static constexpr Backend backend{"cpu", CAME_DEVICE_CPU, tiling, cpu::run_phases};
+  return backend;
+}
+
+const Backend& host_backend() { return cpu_backend(); }
+
+}  // namespace came::core

@@ -1,0 +1,170 @@
+// Moving averages of the row and column means of a non-negative matrix x, and the reciprocal roots that follow from
+// them.  docs/algorithms.md, equations (5), (6), (11).
+#if defined(CAME_CPU_FACTORS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef CAME_CPU_FACTORS_INL
+#undef CAME_CPU_FACTORS_INL
+#else
+#define CAME_CPU_FACTORS_INL
+#endif
+
+#include "cpu/tile-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace came::cpu {
+namespace HWY_NAMESPACE {
+
+inline constexpr auto kSmall = static_cast<size_t>(core::kSmallMatrix);
+
+/// Part of a matrix in which a worker visits rows from first to last: a tile, a small matrix, or a chunk of the columns
+/// it owns.  `sums` has room for what is added up over its rows, column by column.
+template <class T>
+struct Panel {
+  int64_t b;
+  Range rows;
+  Range cols;
+  T* sums;
+
+  [[nodiscard]] T* sums_at(int64_t j) const { return sums + (j - cols.begin); }
+};
+
+template <class T>
+struct Factors {
+  const Subject& s;
+  T* row;
+  T* col;
+  double beta;
+  double eps;
+  PhaseKind phase;  ///< Where x is visited and its sums are left.
+
+  /// Takes sum = sum over j of x_ij into the average of row i.
+  HWY_INLINE void average_row(int64_t b, int64_t i, double sum) const {
+    average(row[s.row_at(b, i)], beta, sum / static_cast<double>(s.t.view.cols) + eps);
+  }
+  template <class Sums>
+  HWY_INLINE void average_cols(int64_t b, Range cols, const Sums* sums) const {
+    T* c = col + s.col_at(b, cols.begin);
+    const auto n = static_cast<double>(s.t.view.rows);
+    for (int64_t k = 0; k < cols.count; ++k) average(c[k], beta, static_cast<double>(sums[k]) / n + eps);
+  }
+
+  /// 1 / sqrt(c_j).  Two roots instead of one of r_i c_j: the product of two tiny averages would be 0.
+  HWY_INLINE void inverse_roots(int64_t b, Range cols, T* to) const {
+    const T* c = col + s.col_at(b, cols.begin);
+    for (int64_t k = 0; k < cols.count; ++k) to[k] = static_cast<T>(1 / std::sqrt(static_cast<double>(c[k])));
+  }
+  HWY_INLINE double inverse_root(int64_t b, int64_t i) const {
+    return 1 / std::sqrt(static_cast<double>(row[s.row_at(b, i)]));
+  }
+
+  /// Sum of the row averages of matrix b.
+  [[nodiscard]] HWY_INLINE double sum_rows(int64_t b, Range rows) const {
+    double sum = 0;
+    for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) sum += static_cast<double>(row[s.row_at(b, i)]);
+    return sum;
+  }
+  /// Root of the mean of the row averages, where a worker owns the matrix; elsewhere it is part of what is derived.
+  [[nodiscard]] HWY_INLINE double own_root(int64_t b) const {
+    if (s.t.owner != Owner::matrix) return 1;
+    return std::sqrt(sum_rows(b, {0, s.t.view.rows}) / static_cast<double>(s.t.view.rows));
+  }
+
+  /// Finishes the averages of matrix b that no worker owned, and the column factors that later tiles need; returns the
+  /// mean of the row averages.
+  [[nodiscard]] inline double finish(int64_t b) const {
+    const core::Local& local = s.t.local;
+    const auto n = static_cast<double>(s.t.view.rows);
+    double sums[kChunk];
+    if (s.t.owner == Owner::matrix) return 1;
+    if (T* factors = s.column_factors<T>(b); factors != nullptr) {
+      for_chunks({0, local.cols.count}, [&](int64_t j, int64_t count) {
+        s.combined<T>(phase, Axis::cols, 0, b, {j, count}, sums);
+        average_cols(b, {j, count}, sums);
+        inverse_roots(b, {j, count}, factors + j);
+      });
+    }
+    if (s.t.owner == Owner::rows) return s.scalar(phase, b, 0) / n;
+    for_chunks({0, local.rows.count}, [&](int64_t i, int64_t count) {
+      s.combined<T>(phase, Axis::rows, 0, b, {i, count}, sums);
+      for (int64_t k = 0; k < count; ++k) average_row(b, i + k, sums[k]);
+    });
+    if (s.t.owner == Owner::columns) return sum_rows(b, {0, s.t.view.rows}) / n;  // all rows are here
+    const double* all = s.reduced(phase, b);
+    double total = 0;
+    for (int64_t i = 0; i < s.t.view.rows; ++i) total += all[i];
+    return beta * s.scalar(phase, b, 0) / n + (1 - beta) * (total / (n * static_cast<double>(s.t.view.cols)) + eps);
+  }
+
+  /// Visits a tile panel by panel with visit(panel, factors, row_done): `factors` are the reciprocal roots of `by`'s
+  /// columns, and visit calls row_done(i, sum) with the sum of x over each row of the panel and leaves those over the
+  /// columns in panel.sums.  Averages over what the worker owns are finished at once, others go to the tile's block.
+  template <class Visit>
+  HWY_INLINE void accumulate(const Tile& tile, const Factors& by, const Visit& visit) const {
+    const Partial<T> out = s.partial<T>(phase, tile);
+    const int64_t b = tile.batch.begin;  // the only one, unless the worker owns whole matrices
+    switch (s.t.owner) {
+      case Owner::rows:
+        visit(Panel<T>{b, tile.rows, tile.cols, out.col(0)}, s.column_factors<T>(b), [&](int64_t i, double sum) {
+          average_row(b, i, sum);
+          out.scalars[0] += static_cast<double>(row[s.row_at(b, i)]);
+        });
+        break;
+      case Owner::columns:
+        for_chunks(tile.cols, [&](int64_t j, int64_t n) {
+          HWY_ALIGN T sums[kChunk] = {};
+          HWY_ALIGN T roots[kChunk];
+          by.inverse_roots(b, {j, n}, roots);
+          visit(Panel<T>{b, tile.rows, {j, n}, sums}, roots,
+                [&](int64_t i, double sum) { out.row(0)[i - tile.rows.begin] += static_cast<T>(sum); });
+          average_cols(b, {j, n}, sums);
+        });
+        break;
+      case Owner::matrix:
+        for (int64_t whole = b; whole < b + tile.batch.count; ++whole) {
+          HWY_ALIGN T sums[kSmall];
+          HWY_ALIGN T roots[kSmall];
+          std::fill_n(sums, tile.cols.count, T{0});
+          by.inverse_roots(whole, tile.cols, roots);
+          visit(Panel<T>{whole, tile.rows, tile.cols, sums}, roots,
+                [&](int64_t i, double sum) { average_row(whole, i, sum); });
+          average_cols(whole, tile.cols, sums);
+        }
+        break;
+      case Owner::none:
+        visit(Panel<T>{b, tile.rows, tile.cols, out.col(0)}, s.column_factors<T>(b) + tile.cols.begin,
+              [&](int64_t i, double sum) {
+                out.row(0)[i - tile.rows.begin] = static_cast<T>(sum);
+                add_share(out, b, i, tile.cols.count);
+              });
+        break;
+    }
+  }
+
+  /// Every holder of a part of row i adds its share of the old average: together, the whole.
+  HWY_INLINE void add_share(const Partial<T>& out, int64_t b, int64_t i, int64_t count) const {
+    out.scalars[0] +=
+        static_cast<double>(row[s.row_at(b, i)]) * static_cast<double>(count) / static_cast<double>(s.t.view.cols);
+  }
+};
+
+/// Calls f(b, rows, cols, factors) for parts of a tile with the reciprocal roots of their columns.
+template <class T, class F>
+HWY_INLINE void for_panels(const Factors<T>& by, const Tile& tile, const F& f) {
+  const Subject& s = by.s;
+  for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
+    if (const T* factors = s.column_factors<T>(b); factors != nullptr) {
+      f(b, tile.rows, tile.cols, factors + tile.cols.begin);
+      continue;
+    }
+    for_chunks(tile.cols, [&](int64_t j, int64_t n) {
+      HWY_ALIGN T roots[kChunk];
+      by.inverse_roots(b, {j, n}, roots);
+      f(b, tile.rows, Range{j, n}, static_cast<const T*>(roots));
+    });
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace came::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

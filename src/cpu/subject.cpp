@@ -1,0 +1,110 @@
+// Access to one tensor of one step, and the combination of its tiles' blocks.
+#include "cpu/subject.hpp"
+
+#include <cstring>
+
+#include "core/optimizers/descriptor.hpp"
+#include "core/step.hpp"
+
+namespace came::cpu {
+
+Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_factor)
+    : plan(p),
+      t(p.tensors[static_cast<size_t>(index)]),
+      o(p.options(t)),
+      lr(core::scalar_or(step.lr, t.group, o.lr)),
+      count(core::scalar_or(step.step, step.step->ndim == 0 || step.step->shape[0] == 1 ? 0 : index, 0) + 1),
+      factor(o.maximize != 0 ? -grad_factor : grad_factor),
+      step_(step),
+      derived_(reinterpret_cast<Derived*>(static_cast<double*>(step.workspace) + p.derived_offset) + t.first_derived) {
+  const auto key = [&](algorithms::Stream stream) {
+    return algorithms::rounding_key(o.seed, static_cast<uint64_t>(count), t.id, stream);
+  };
+  const int64_t cols = t.local.cols.count;
+  param = {step.params[index].data, t.dtype, cols};
+  grad = {step.grads[index].data, t.grad_dtype, cols};
+  momentum = find_state("exp_avg");
+  momentum.scales = static_cast<float*>(find_state("exp_avg_scale").data);
+  if (o.stochastic_rounding != 0) {
+    param.stochastic = momentum.stochastic = true;
+    param.key = key(algorithms::Stream::parameter);
+    momentum.key = key(algorithms::Stream::momentum);
+  }
+}
+
+Storage Subject::find_state(const char* name) const {
+  for (size_t k = 0; k < t.states.size(); ++k) {
+    if (std::strcmp(t.states[k].name, name) == 0) {
+      return {step_.states[static_cast<size_t>(t.first_state) + k].data, t.states[k].dtype, t.local.cols.count};
+    }
+  }
+  return {};
+}
+
+double Subject::tile_scalars(PhaseKind phase, Range tiles, int64_t k) const {
+  const int64_t index = k < 0 ? slot(phase).shape.scalars + k : k;
+  double sum = 0;
+  for (int64_t x = tiles.begin; x < tiles.begin + tiles.count; ++x) {
+    sum += (static_cast<const double*>(step_.workspace) + plan.tiles[static_cast<size_t>(x)].partial)[index];
+  }
+  return sum;
+}
+
+double Subject::scalar(PhaseKind phase, int64_t b, int64_t k) const {
+  if (!t.sharded) return tile_scalars(phase, tiles_of(b), k);
+  const core::ReductionShape& shape = slot(phase).shape;
+  return reduced(phase, b)[shape.size(t.view.rows, t.view.cols) - (k < 0 ? -k : shape.scalars - k)];
+}
+
+double Subject::total(PhaseKind phase, int64_t k) const {
+  if (!t.sharded) return tile_scalars(phase, t.tiles, k);
+  const core::ReductionShape& shape = slot(phase).shape;
+  const int64_t size = shape.size(t.view.rows, t.view.cols);
+  double sum = 0;
+  for (int64_t block = 0; block < t.slot_blocks; ++block) {
+    sum += slot_data(phase)[(block + 1) * size - (k < 0 ? -k : shape.scalars - k)];
+  }
+  return sum;
+}
+
+template <class T>
+void Subject::combine_vectors(PhaseKind phase) const {
+  const core::ReductionShape& shape = slot(phase).shape;
+  double* slots = slot_data(phase);
+  const int64_t size = shape.size(t.view.rows, t.view.cols);
+  for (int64_t b = 0; b < t.local_blocks(); ++b) {
+    // The slot counts matrices, rows and columns of the whole tensor, b those of this rank.
+    double* into = slots + (t.block_per_matrix() ? t.local.batch.begin + b : 0) * size;
+    for (int64_t v = 0; v < shape.rows; ++v, into += t.view.rows) {
+      combine_tiles<T>(phase, Axis::rows, v, b, {0, t.local.rows.count}, into + t.local.rows.begin);
+    }
+    for (int64_t v = 0; v < shape.cols; ++v, into += t.view.cols) {
+      combine_tiles<T>(phase, Axis::cols, v, b, {0, t.local.cols.count}, into + t.local.cols.begin);
+    }
+    for (int64_t k = 0; k < shape.scalars; ++k) into[k] = tile_scalars(phase, tiles_of(b), k);
+  }
+}
+
+void Subject::combine(PhaseKind phase) const {
+  std::fill_n(slot_data(phase), t.slot_blocks * slot(phase).shape.size(t.view.rows, t.view.cols), 0.0);
+  if (core::statistics_dtype(t) == DType::f64) {
+    combine_vectors<double>(phase);
+  } else {
+    combine_vectors<float>(phase);
+  }
+}
+
+void Subject::clear(PhaseKind phase, const Tile& tile) const {
+  const core::ReductionShape& shape = slot(phase).shape;
+  const int64_t vectors = shape.rows * tile.rows.count + shape.cols * tile.cols.count;
+  const int64_t bytes = shape.scalars * 8 + vectors * core::element_size(core::statistics_dtype(t));
+  std::memset(static_cast<double*>(step_.workspace) + tile.partial, 0, static_cast<size_t>(bytes));
+}
+
+void finish_agreement(const Subject& s, PhaseKind phase) {
+  double factor = 1;
+  if (s.o.cautious != 0) factor = s.elements() / std::max(s.total(phase, -1), 1e-3 * s.elements());
+  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).direction = factor;
+}
+
+}  // namespace came::cpu

@@ -1,0 +1,49 @@
+// Which instruction sets there are and which one runs.  Highway's own choice lives in a shared library of its own; this
+// one keeps libcame free of it.
+#include <atomic>
+
+#include "cpu/kernels.hpp"
+#include "hwy/highway.h"
+
+namespace came::cpu {
+namespace {
+
+Target supported() {
+#if HWY_ARCH_X86
+  Target set = 0;
+  if (__builtin_cpu_supports("sse4.2")) set |= HWY_SSE4;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    set |= HWY_AVX2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+      set |= HWY_AVX3;
+    }
+  }
+  return (set | HWY_STATIC_TARGET) & HWY_TARGETS;
+#else
+  return HWY_STATIC_TARGET;
+#endif
+}
+
+std::atomic<Target> forced{0};
+
+}  // namespace
+
+std::array<Target, 16> targets() {
+  std::array<Target, 16> list{};
+  size_t count = 0;
+  for (Target set = supported(); set != 0 && count < list.size(); set &= set - 1) list[count++] = set & -set;
+  return list;
+}
+
+Target target() {
+  static const Target best = targets()[0];
+  const Target chosen = forced.load(std::memory_order_relaxed);
+  return chosen != 0 ? chosen : best;
+}
+
+void force_target(Target chosen) { forced.store(chosen, std::memory_order_relaxed); }
+
+const char* target_name(Target target) { return hwy::TargetName(target); }
+
+}  // namespace came::cpu

@@ -1,0 +1,273 @@
+// The clipped update that CAME and Adafactor share, and the statistics of the squared gradient under it.
+// docs/algorithms.md: averages (5), (6); update (7); clipping (8).  Reads G bytes per parameter.
+#if defined(CAME_CPU_UPDATE_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef CAME_CPU_UPDATE_INL
+#undef CAME_CPU_UPDATE_INL
+#else
+#define CAME_CPU_UPDATE_INL
+#endif
+
+#include "cpu/factors-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace came::cpu {
+namespace HWY_NAMESPACE {
+
+template <class T>
+class Update {
+ public:
+  Update(const Subject& subject, double beta2)
+      : s(subject),
+        factors{subject,
+                subject.state<T>("exp_avg_sq_row"),
+                subject.state<T>("exp_avg_sq_col"),
+                beta2,
+                subject.o.eps1,
+                PhaseKind::statistics},
+        full(subject.state<T>("exp_avg_sq")) {}
+
+  const Subject& s;
+  Factors<T> factors;
+  T* full;  ///< The unfactored average of a tensor without rows and columns.
+
+  inline void run_statistics(const Tile& tile) const {
+    const Partial<T> out = s.partial<T>(PhaseKind::statistics, tile);
+    if (!s.t.factored) return run_full(tile, out);
+    switch (s.t.owner) {
+      case Owner::rows:
+        visit_rows({tile.batch.begin, tile.rows, tile.cols, out.col(0)}, out.col(1), out.scalars[0]);
+        break;
+      case Owner::matrix:
+        for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) run_matrix(b, tile, out);
+        break;
+      case Owner::columns:
+        run_columns(tile, out);
+        break;
+      case Owner::none:
+        run_split(tile, out);
+        break;
+    }
+  }
+
+  inline void finish_statistics() const {
+    double sum_of_squares = 0;
+    for (int64_t b = 0; b < s.t.local_blocks(); ++b) {
+      const double mean = s.t.factored ? factors.finish(b) : 1.0;
+      s.derived(b).update = std::sqrt(mean);
+      if (s.t.block_per_matrix() && s.t.owner != Owner::none) sum_of_squares += mean * weighted_sum(b);
+    }
+    if (needs_rms_phase()) return;
+    clip(s.t.block_per_matrix() ? sum_of_squares : s.total(PhaseKind::statistics, 0));
+  }
+
+  /// Where a worker owns neither rows nor columns, the RMS takes a visit of its own.
+  inline void run_rms(const Tile& tile) const {
+    if (!needs_rms_phase()) return;
+    double& sum = s.partial<T>(PhaseKind::rms, tile).scalars[0];
+    for_panels(factors, tile, [&](int64_t b, Range rows, Range cols, const T* col) {
+      for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) {
+        const Vec<T> row = set(row_factor(b, i));
+        for_chunks(cols, [&](int64_t j, int64_t n) {
+          const Rows<T, 1> gradient(s, s.grad, b, i, j, n);
+          const auto g = gradient.rows();
+          const T* c = col + (j - cols.begin);
+          sum += sum_over<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
+            return square(hn::Mul(hn::Mul(at.load(g[0] + k), row), at.load(c + k)));
+          });
+        });
+      }
+    });
+  }
+
+  inline void finish_rms() const {
+    if (needs_rms_phase()) clip(s.total(PhaseKind::rms, 0));
+  }
+
+  /// What the gradients of row i are multiplied with, beside the column's reciprocal root, to give the clipped update.
+  /// `own` is factors.own_root(b).
+  [[nodiscard]] HWY_INLINE T row_factor(int64_t b, int64_t i, double own = 1) const {
+    return static_cast<T>(s.factor * own * s.derived(b).update * factors.inverse_root(b, i));
+  }
+
+  /// The clipped update of the elements of an unfactored tensor, from gradients, averages and full_factor().
+  [[nodiscard]] static HWY_INLINE Vec<T> full_update(Vec<T> g, Vec<T> v, Vec<T> factor) {
+    return hn::Mul(hn::Div(g, hn::Sqrt(v)), factor);
+  }
+  [[nodiscard]] HWY_INLINE Vec<T> full_factor() const { return set(static_cast<T>(s.factor * s.derived(0).update)); }
+
+ private:
+  [[nodiscard]] bool needs_rms_phase() const { return s.t.factored && s.t.owner == Owner::none; }
+
+  /// Squared gradients.
+  [[nodiscard]] static HWY_INLINE Vec<T> x(Vec<T> g, Vec<T> factor) { return square(hn::Mul(g, factor)); }
+  [[nodiscard]] HWY_INLINE Vec<T> factor() const { return set(static_cast<T>(s.factor)); }
+
+  /// Sums of x over R rows of a panel.
+  template <size_t R>
+  HWY_INLINE void sum_rows(const Panel<T>& panel, int64_t i, double* sums) const {
+    for_chunks(panel.cols, [&](int64_t j, int64_t n) {
+      const Rows<T, R> gradient(s, s.grad, panel.b, i, j, n);
+      const auto g = gradient.rows();
+      const Vec<T> scale = factor();
+      Sum<T> sum[R];
+      for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
+        for (size_t r = 0; r < R; ++r) sum[r].add(k, x(at.load(g[r] + k), scale));
+      });
+      for (size_t r = 0; r < R; ++r) sums[r] += sum[r].total();
+    });
+  }
+
+  /// Adds R rows of x to the sums over columns and, if wanted, each times its weight to `weighted`.
+  template <size_t R>
+  HWY_INLINE void sum_cols(const Panel<T>& panel, int64_t i, const T* weights, T* weighted) const {
+    for_chunks(panel.cols, [&](int64_t j, int64_t n) {
+      const Rows<T, R> gradient(s, s.grad, panel.b, i, j, n);
+      const auto g = gradient.rows();
+      const Vec<T> scale = factor();
+      T* sums = panel.sums_at(j);
+      T* more = weighted + (weighted != nullptr ? j - panel.cols.begin : 0);
+      for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
+        Vec<T> total = x(at.load(g[0] + k), scale);
+        Vec<T> other = hn::Mul(total, set(weights[0]));
+        for (size_t r = 1; r < R; ++r) {
+          const Vec<T> value = x(at.load(g[r] + k), scale);
+          total = hn::Add(total, value);
+          other = hn::Add(other, hn::Mul(value, set(weights[r])));
+        }
+        at.store(hn::Add(at.load(sums + k), total), sums + k);
+        if (weighted != nullptr) at.store(hn::Add(at.load(more + k), other), more + k);
+      });
+    });
+  }
+
+  /// Owned rows: each average is finished while its row is at hand, and then weighs the row in the second sum over
+  /// columns.  That is what the RMS follows from.
+  HWY_INLINE void visit_rows(const Panel<T>& panel, T* weighted, double& sum_of_rows) const {
+    for_row_blocks(panel.rows, [&](int64_t i, auto count) {
+      constexpr size_t R = decltype(count)::value;
+      double sums[R] = {};
+      sum_rows<R>(panel, i, sums);
+      T inverse[R];
+      for (size_t r = 0; r < R; ++r) {
+        const int64_t row = i + static_cast<int64_t>(r);
+        factors.average_row(panel.b, row, sums[r]);
+        const auto stored = static_cast<double>(factors.row[s.row_at(panel.b, row)]);
+        sum_of_rows += stored;
+        inverse[r] = static_cast<T>(1 / stored);
+      }
+      sum_cols<R>(panel, i, inverse, weighted);
+    });
+  }
+
+  /// Sum over columns j of weighted_j / c_j.
+  template <class Sums>
+  HWY_INLINE double divided(const Sums* weighted, const T* statistic, int64_t count) const {
+    double lanes[8] = {};
+    for (int64_t k = 0; k < count; ++k) {
+      lanes[k % 8] += static_cast<double>(weighted[k]) / static_cast<double>(statistic[k]);
+    }
+    double sum = 0;
+    for (const double lane : lanes) sum += lane;
+    return sum;
+  }
+
+  HWY_INLINE void run_matrix(int64_t b, const Tile& tile, const Partial<T>& out) const {
+    HWY_ALIGN T sums[kSmall];
+    HWY_ALIGN T weighted[kSmall];
+    std::fill_n(sums, tile.cols.count, T{0});
+    std::fill_n(weighted, tile.cols.count, T{0});
+    double sum_of_rows = 0;
+    visit_rows({b, tile.rows, tile.cols, sums}, weighted, sum_of_rows);
+    factors.average_cols(b, tile.cols, sums);
+    out.scalars[0] += sum_of_rows / static_cast<double>(tile.rows.count) *
+                      divided(weighted, factors.col + s.col_at(b, 0), tile.cols.count);
+  }
+
+  HWY_INLINE void run_columns(const Tile& tile, const Partial<T>& out) const {
+    const int64_t b = tile.batch.begin;
+    for_chunks(tile.cols, [&](int64_t j, int64_t n) {
+      HWY_ALIGN T sums[kChunk] = {};
+      HWY_ALIGN T inverse[kChunk];
+      const Panel<T> panel{b, tile.rows, {j, n}, sums};
+      const T none[kRows] = {};
+      for_row_blocks(tile.rows,
+                     [&](int64_t i, auto count) { sum_cols<decltype(count)::value>(panel, i, none, nullptr); });
+      factors.average_cols(b, {j, n}, sums);
+      const T* c = factors.col + s.col_at(b, j);
+      for (int64_t k = 0; k < n; ++k) inverse[k] = static_cast<T>(1 / static_cast<double>(c[k]));
+      for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
+        const Rows<T, 1> gradient(s, s.grad, b, i, j, n);
+        const auto g = gradient.rows();
+        const Vec<T> scale = factor();
+        Sum<T> plain;
+        Sum<T> weighted;
+        for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
+          const Vec<T> value = x(at.load(g[0] + k), scale);
+          plain.add(k, value);
+          weighted.add(k, hn::Mul(value, at.load(inverse + k)));
+        });
+        out.row(0)[i - tile.rows.begin] += static_cast<T>(plain.total());
+        out.row(1)[i - tile.rows.begin] += static_cast<T>(weighted.total());
+      }
+    });
+  }
+
+  HWY_INLINE void run_split(const Tile& tile, const Partial<T>& out) const {
+    const Panel<T> panel{tile.batch.begin, tile.rows, tile.cols, out.col(0)};
+    for_row_blocks(tile.rows, [&](int64_t i, auto count) {
+      constexpr size_t R = decltype(count)::value;
+      double sums[R] = {};
+      const T none[R] = {};
+      sum_rows<R>(panel, i, sums);
+      sum_cols<R>(panel, i, none, nullptr);
+      for (size_t r = 0; r < R; ++r) {
+        const int64_t row = i + static_cast<int64_t>(r);
+        out.row(0)[row - tile.rows.begin] = static_cast<T>(sums[r]);
+        factors.add_share(out, panel.b, row, tile.cols.count);
+      }
+    });
+  }
+
+  HWY_INLINE void run_full(const Tile& tile, const Partial<T>& out) const {
+    const Vec<T> rate = set(static_cast<T>(1 - factors.beta));
+    const Vec<T> eps = set(static_cast<T>(factors.eps));
+    const Vec<T> scale = factor();
+    for_spans(s, tile, [&](int64_t, const Span& span) {
+      HWY_ALIGN T scratch[kChunk];
+      const T* g = open(s.grad, span, scratch);
+      T* v = full + s.grad.at(span);
+      out.scalars[0] += sum_over<T>(span.n, [&](size_t j, auto at) CAME_LANES {
+        const Vec<T> value = x(at.load(g + j), scale);
+        const Vec<T> mean = blend(at.load(v + j), rate, hn::Add(value, eps));
+        at.store(mean, v + j);
+        return hn::Div(value, mean);
+      });
+    });
+  }
+
+  /// Sum of u^2 over mean(r) for matrix b: over columns j of B_j / c_j, or with rows and columns swapped.
+  [[nodiscard]] HWY_INLINE double weighted_sum(int64_t b) const {
+    const bool by_rows = s.t.owner == Owner::rows;
+    const core::Local& local = s.t.local;
+    const T* statistic = by_rows ? factors.col + s.col_at(b, 0) : factors.row + s.row_at(b, 0);
+    double weighted[kChunk];
+    double sum = 0;
+    for_chunks({0, by_rows ? local.cols.count : local.rows.count}, [&](int64_t k, int64_t n) {
+      s.combined<T>(PhaseKind::statistics, by_rows ? Axis::cols : Axis::rows, 1, b, {k, n}, weighted);
+      sum += divided(weighted, statistic + k, n);
+    });
+    return sum;
+  }
+
+  inline void clip(double sum_of_squares) const {
+    const double rms = std::sqrt(sum_of_squares / s.elements());
+    const double ratio = rms > s.o.clip_threshold ? rms / s.o.clip_threshold : 1.0;  // a NaN does not clip
+    for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).update /= ratio;
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace came::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
