@@ -1,11 +1,13 @@
 // came_memory: optimizer state per parameter of real models, from the estimator, as JSON on standard output.
 //
 //   build/bin/came_memory > bench/results/memory.json
+//   build/bin/came_memory --shapes                      the shapes themselves, for programs that are not C++
 //
 // These figures follow from shapes alone; they do not depend on the machine.
 #include <came/came.hpp>
 #include <cstdio>
 #include <functional>
+#include <string_view>
 
 #include "shapes.hpp"
 
@@ -36,12 +38,12 @@ std::vector<Row> rows() {
   };
 }
 
-void print_model(const char* name, const came::bench::Shapes& shapes, bool last) {
+void print_memory(const came::bench::Model& model) {
   std::vector<came::TensorSpec> specs;
-  for (const auto& shape : shapes) specs.push_back({.name = "", .shape = shape});
+  for (const auto& shape : model.shapes) specs.push_back({.name = "", .shape = shape});
   const int64_t parameters = came::estimate({came::Options::adamw()}, specs).parameter_bytes / 4;
-  std::printf("  \"%s\": {\n    \"tensors\": %zu,\n    \"parameters\": %lld,\n    \"bytes_per_parameter\": {\n", name,
-              shapes.size(), static_cast<long long>(parameters));
+  std::printf("{\n    \"tensors\": %zu,\n    \"parameters\": %lld,\n    \"bytes_per_parameter\": {\n",
+              model.shapes.size(), static_cast<long long>(parameters));
   const std::vector<Row> list = rows();
   for (size_t k = 0; k < list.size(); ++k) {
     const came_memory memory = came::estimate({list[k].options}, specs);
@@ -49,15 +51,42 @@ void print_model(const char* name, const came::bench::Shapes& shapes, bool last)
     std::printf("      \"%s\": {\"state\": %.4f, \"buffers\": %.4f}%s\n", list[k].name, per(memory.state_bytes),
                 per(memory.workspace_bytes + memory.reduction_bytes), k + 1 < list.size() ? "," : "");
   }
-  std::printf("    }\n  }%s\n", last ? "" : ",");
+  std::printf("    }\n  }");
+}
+
+void print_shapes(const came::bench::Model& model) {
+  const char* before_shape = "[";
+  for (const std::vector<int64_t>& shape : model.shapes) {
+    const char* before_size = "[";
+    std::printf("%s", before_shape);
+    for (const int64_t size : shape) {
+      std::printf("%s%lld", before_size, static_cast<long long>(size));
+      before_size = ", ";
+    }
+    std::printf("]");
+    before_shape = ", ";
+  }
+  std::printf("]");
 }
 
 }  // namespace
 
-int main() {
-  std::printf("{\n");
-  print_model("bert_large", came::bench::bert_large(), false);
-  print_model("unet", came::bench::unet(), true);
-  std::printf("}\n");
+int main(int argc, char** argv) {
+  const bool shapes = argc == 2 && std::string_view(argv[1]) == "--shapes";
+  if (argc > 1 && !shapes) {
+    std::fprintf(stderr, "came_memory: argument: given %s, expected none or --shapes\n", argv[1]);
+    return 2;
+  }
+  const char* before = "{\n";
+  for (const came::bench::Model& model : came::bench::models()) {
+    std::printf("%s  \"%s\": ", before, model.name);
+    if (shapes) {
+      print_shapes(model);
+    } else {
+      print_memory(model);
+    }
+    before = ",\n";
+  }
+  std::printf("\n}\n");
   return 0;
 }
