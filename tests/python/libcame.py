@@ -1,12 +1,16 @@
-"""libcame through its C ABI, for the conformance tests: numpy arrays in, optimizer steps out."""
+"""libcame through its C ABI, for tests and benchmarks: arrays of numpy or torch in, optimizer steps out.
+
+The library is the one that CAME_LIBRARY names.
+"""
 
 import ctypes
 import os
 
 import numpy as np
 
-_DTYPES = {"float64": 1, "float32": 2, "int64": 5}
-_NUMPY = {number: np.dtype(name) for name, number in _DTYPES.items()}
+AUTO, REFERENCE = 0, 1  # backends
+DTYPES = {"float64": 1, "float32": 2, "bfloat16": 3, "float16": 4, "int64": 5, "int8": 6, "uint8": 7}
+_NAMES = {number: name for name, number in DTYPES.items()}
 
 _u32, _i32, _i64, _u64, _f64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_double
 _ptr, _text = ctypes.c_void_p, ctypes.c_char_p
@@ -96,17 +100,23 @@ def _sizes(shape):
     return (_i64 * len(shape))(*shape)
 
 
+def _dtype(array):
+    """The number of an array's element type; torch's names have a prefix that numpy's have not."""
+    return DTYPES[str(array.dtype).removeprefix("torch.")]
+
+
 def _view(array):
     sizes = _sizes(array.shape)
-    view = Tensor(ctypes.sizeof(Tensor), _DTYPES[array.dtype.name], array.ctypes.data, sizes, array.ndim)
+    address = array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data
+    view = Tensor(ctypes.sizeof(Tensor), _dtype(array), address, sizes, array.ndim)
     view.keep = (array, sizes)
     return view
 
 
-class Stepper:
-    """One plan over copies of `params` with zeroed state; `step(grads)` advances `self.params` in place."""
+class Plan:
+    """One plan over `params`, which it steps in place; state and buffers come from `zeros(shape, dtype name)`."""
 
-    def __init__(self, word, params, **options):
+    def __init__(self, word, params, backend, zeros, **options):
         algorithm = _i32()
         check(lib.came_algorithm_find(word.encode(), ctypes.byref(algorithm)))
         self.options = Options(ctypes.sizeof(Options))
@@ -114,29 +124,23 @@ class Stepper:
         for name, value in options.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             check(lib.came_options_set(ctypes.byref(self.options), name.encode(), text.encode()))
-        self.params = [np.array(p, copy=True, order="C") for p in params]
+        self.params = params
         specs = (TensorSpec * len(params))()
-        self._keep = []
-        for spec, p in zip(specs, self.params):
-            sizes = _sizes(p.shape)
-            self._keep.append(sizes)
+        sizes = [_sizes(p.shape) for p in params]
+        for spec, p, shape in zip(specs, params, sizes):
             spec.struct_size = ctypes.sizeof(TensorSpec)
-            spec.shape, spec.ndim, spec.dtype = sizes, p.ndim, _DTYPES[p.dtype.name]
+            spec.shape, spec.ndim, spec.dtype = shape, p.ndim, _dtype(p)
         self.plan = _ptr()
-        check(
-            lib.came_plan_create(
-                ctypes.byref(self.options), 1, specs, _i64(len(params)), 1, 0, ctypes.byref(self.plan)
-            )
-        )
-        self._make_state()
-        memory = Memory(ctypes.sizeof(Memory))
-        check(lib.came_plan_memory(self.plan, ctypes.byref(memory)))
-        self.memory = memory
-        self.workspace = np.zeros(memory.workspace // 8)
-        self.reductions = np.zeros(memory.reductions // 8)
-        self.count = np.zeros((), np.int64)
+        groups, count = ctypes.byref(self.options), _i64(len(params))
+        check(lib.came_plan_create(groups, 1, specs, count, backend, 0, ctypes.byref(self.plan)))
+        self._make_state(zeros)
+        self.memory = Memory(ctypes.sizeof(Memory))
+        check(lib.came_plan_memory(self.plan, ctypes.byref(self.memory)))
+        self.workspace = zeros((-(-self.memory.workspace // 8),), "float64")
+        self.reductions = zeros((-(-self.memory.reductions // 8),), "float64")
+        self.count = zeros((), "int64")
 
-    def _make_state(self):
+    def _make_state(self, zeros):
         count = _i64()
         check(lib.came_plan_state_count(self.plan, ctypes.byref(count)))
         self.state = [{} for _ in self.params]
@@ -144,24 +148,38 @@ class Stepper:
         for k in range(count.value):
             info = StateInfo(ctypes.sizeof(StateInfo))
             check(lib.came_plan_state(self.plan, _i64(k), ctypes.byref(info)))
-            array = np.zeros(info.shape[: info.ndim], _NUMPY[info.dtype])
+            array = zeros(tuple(info.shape[: info.ndim]), _NAMES[info.dtype])
             self.state[info.tensor][info.name.decode()] = array
             self._flat.append(array)
 
-    def step(self, grads, lr=None):
-        grads = [np.asarray(g, order="C") for g in grads]
+    def bind(self, grads, lr=None):
+        """What one step reads and writes, for any number of runs."""
         views = [[_view(a) for a in arrays] for arrays in (self.params, grads, self._flat)]
         arrays = [(Tensor * len(v))(*v) for v in views]
-        count = _view(self.count)
-        rate = _view(np.array(self.options.lr if lr is None else lr))
+        count, rate = _view(self.count), _view(np.array(self.options.lr if lr is None else lr))
+        workspace, reductions = _view(self.workspace), _view(self.reductions)
         step = Step(ctypes.sizeof(Step))
         step.tensor_count, step.params, step.grads = len(grads), arrays[0], arrays[1]
         step.state_count, step.states = len(self._flat), arrays[2]
         step.step, step.lr = ctypes.pointer(count), ctypes.pointer(rate)
-        step.workspace, step.workspace_bytes = self.workspace.ctypes.data, self.workspace.nbytes
-        step.reductions, step.reduction_bytes = self.reductions.ctypes.data, self.reductions.nbytes
+        step.workspace, step.workspace_bytes = workspace.data, self.memory.workspace
+        step.reductions, step.reduction_bytes = reductions.data, self.memory.reductions
+        step.keep = (views, count, rate)
+        return step
+
+    def run(self, step):
         check(lib.came_plan_step(self.plan, ctypes.byref(step)))
 
     def __del__(self):
         if getattr(self, "plan", None):
             lib.came_plan_destroy(self.plan)
+
+
+class Stepper(Plan):
+    """The reference backend on copies of numpy arrays; `step(grads)` advances `self.params` in place."""
+
+    def __init__(self, word, params, **options):
+        super().__init__(word, [np.array(p, copy=True, order="C") for p in params], REFERENCE, np.zeros, **options)
+
+    def step(self, grads, lr=None):
+        self.run(self.bind([np.asarray(g, order="C") for g in grads], lr))
