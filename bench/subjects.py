@@ -1,0 +1,126 @@
+"""Who is compared: our optimizers through the C ABI, and each one's best-known implementation for PyTorch.
+
+A subject is made from a list of torch parameters with gradients, which it shares with the baseline, and then has
+`step()`, `state_bytes` and `buffer_bytes`.  Ours and the rival of the same name do the same arithmetic, as far as the
+rival's options allow.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from came_pytorch import CAME
+from pytorch_optimizer import SM3, Lamb
+from transformers.optimization import Adafactor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/python"))
+import libcame
+
+Parameters = list[torch.nn.Parameter]
+
+# Small: parameters stay of order one however many steps are taken, and bf16 ones do not move at all.
+LR = 1e-8
+DECAY = 0.01
+
+# A code's scale is an f32 for each block of 128 elements.
+BYTES = {"f32": 4, "bf16": 2, "int8": 1 + 4 / 128, "int4": 0.5 + 4 / 128}
+
+
+def bytes_moved(word: str, parameter: str, momentum: str) -> float:
+    """Bytes that a step must read and write per parameter of a large matrix; gradients have the parameters' dtype."""
+    p = g = BYTES[parameter]
+    m, v = BYTES[momentum], 4
+    return {
+        "adamw": g + 2 * m + 2 * v + 2 * p,
+        "lamb": g + 3 * m + 3 * v + 3 * p,  # the second visit needs moments and parameters again
+        "sm3": g + 2 * m + 2 * p,
+        "adafactor": 2 * g + 2 * m + 2 * p,
+        "came": 2 * g + 3 * m + 2 * p,  # three visits: statistics, momentum, apply
+    }[word]
+
+
+def _zeros(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    """From torch's allocator, as an adapter would: aligned to 64 bytes, which numpy's memory is not."""
+    return torch.zeros(shape, dtype=getattr(torch, dtype))
+
+
+class Ours:
+    """One of our optimizers on the memory of torch tensors."""
+
+    def __init__(self, params: Parameters, word: str, **options):
+        self._plan = libcame.Plan(word, params, libcame.AUTO, _zeros, lr=LR, **options)
+        self._step = self._plan.bind([p.grad for p in params])
+        self.state_bytes = self._plan.memory.state
+        self.buffer_bytes = self._plan.memory.workspace + self._plan.memory.reductions
+
+    def step(self) -> None:
+        self._plan.run(self._step)
+
+
+class Rival:
+    """Any torch optimizer."""
+
+    buffer_bytes = None  # it allocates during the step
+
+    def __init__(self, optimizer: torch.optim.Optimizer):
+        self._optimizer = optimizer
+        self.step = optimizer.step
+
+    @property
+    def state_bytes(self) -> int:
+        """Known after the first step, which allocates the state."""
+        values = (value for state in self._optimizer.state.values() for value in state.values())
+        return sum(value.nbytes for value in values if isinstance(value, torch.Tensor))
+
+
+@dataclass(frozen=True)
+class Subject:
+    optimizer: str
+    implementation: str
+    make: Callable[[Parameters], Ours | Rival]
+    variant: str = ""
+    dtype: torch.dtype = torch.float32
+    bytes_moved: float | None = None  # of the rivals we do not know
+    against: "Subject | None" = None  # a second baseline, in the subject's dtype
+
+    @property
+    def name(self) -> str:
+        return "/".join(filter(None, (self.optimizer, self.implementation, self.variant)))
+
+
+def _ours(word: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
+    dtype, against = (torch.bfloat16, BASELINE_BF16) if parameter == "bf16" else (torch.float32, None)
+    make = partial(Ours, word=word, momentum_dtype=momentum, **options)
+    return Subject(word, "libcame", make, variant, dtype, bytes_moved(word, parameter, momentum), against)
+
+
+def _rival(word: str, implementation: str, optimizer: Callable, variant: str = "", **options) -> Subject:
+    dtype = torch.bfloat16 if variant == "bf16" else torch.float32
+    return Subject(word, implementation, lambda params: Rival(optimizer(params, lr=LR, **options)), variant, dtype)
+
+
+_FUSED = dict(optimizer=torch.optim.AdamW, weight_decay=DECAY, fused=True)
+BASELINE = _rival("adamw", "torch-fused", **_FUSED)
+BASELINE_BF16 = _rival("adamw", "torch-fused", variant="bf16", **_FUSED)
+
+SUBJECTS = [
+    BASELINE,  # against itself: how far two equal measurements differ
+    _rival("adamw", "torch-foreach", torch.optim.AdamW, weight_decay=DECAY, foreach=True),
+    _ours("adamw", weight_decay=DECAY),
+    _rival("came", "came-pytorch", CAME),
+    _ours("came"),
+    _ours("came", "bf16 momentum", momentum="bf16"),
+    _ours("came", "int8 momentum", momentum="int8"),
+    _ours("came", "int4 momentum", momentum="int4"),
+    _rival("adafactor", "transformers", Adafactor, beta1=0.9, scale_parameter=False, relative_step=False),
+    _ours("adafactor", beta1=0.9, beta2_decay=-0.8, lr_in_momentum=True),
+    _rival("sm3", "pytorch_optimizer", SM3, momentum=0.9),
+    _ours("sm3", beta1=0.9),
+    _rival("lamb", "pytorch_optimizer", Lamb),
+    _ours("lamb", bias_correction=False),
+    BASELINE_BF16,
+    _ours("came", "bf16", momentum="bf16", parameter="bf16"),
+]
