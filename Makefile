@@ -52,10 +52,13 @@ $(call test_preset,$(1),build/$(1),$(TEST_FILTER))
 
 endef
 
-bench: ## Build, then measure speed; the figures also go to build/bench.json
+# Some ten minutes; wants an idle machine.  To keep the second file for the documentation:
+# cp build/compare.json bench/results/cpu.json
+bench: ## Build, then measure speed (build/bench.json), also beside other implementations (build/compare.json)
 	scripts/setup bench
 	$(call build_preset,release)
 	build/bin/came_bench --benchmark_out=build/bench.json --benchmark_out_format=json
+	.venv/bin/python bench/compare.py --json build/compare.json
 
 # No set-up: a GPU machine may have no network, and brings its own nvcc, CMake, Ninja and Python.
 gpu: export PATH := $(PATH):/usr/local/cuda/bin
