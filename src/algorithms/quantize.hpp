@@ -1,5 +1,6 @@
-// Codes of a quantised momentum: 8 or 4 bits per element and one f32 scale, the largest magnitude, per block of a row.
-// docs/algorithms.md, equation (30).  f32 arithmetic with exact roots: host and device give the same codes.
+// Codes of quantised moments: 8 or 4 bits per element of a momentum, 8 of a second moment, and one f32 scale, the
+// largest magnitude, per block of a row.  docs/algorithms.md, equations (30) and (31).  f32 arithmetic with exact
+// roots: host and device give the same codes.
 #pragma once
 
 #include <cmath>
@@ -45,6 +46,40 @@ CAME_HOST_DEVICE inline int unpack_int4(uint8_t byte, bool odd) {
 CAME_HOST_DEVICE inline uint8_t pack_int4(uint8_t byte, bool odd, int code) {
   const int nibble = code & 15;
   return static_cast<uint8_t>(odd ? (byte & 0x0f) | nibble << 4 : (byte & 0xf0) | nibble);
+}
+
+/// Largest code of a second moment, which has no sign; its blocks are those of a momentum.
+inline constexpr int kLevelsSecondMoment = 255;
+inline constexpr float kSecondMomentStep = 1.0F / kLevelsSecondMoment;
+static_assert(kLevelsSecondMoment * kSecondMomentStep == 1.0F, "the largest code must stand for the scale itself");
+
+/// Scale of a block of second moments, from the largest of them.  At least 2^-94 unless all are zero: then the value
+/// of code 1, scale / 255^4, is a normal number, and what is positive stays positive.
+CAME_HOST_DEVICE inline float second_moment_scale(float largest) {
+  return largest > 0.0F && largest < 0x1p-94F ? 0x1p-94F : largest;
+}
+
+/// scale * (code / 255)^4.  A NaN scale gives NaN; an infinite one infinity, or NaN for code 0.
+CAME_HOST_DEVICE inline float decode_second_moment(int code, float scale) {
+  const float t = static_cast<float>(code) * kSecondMomentStep;
+  const float square = t * t;
+  return scale * (square * square);
+}
+
+/// One of the two codes around v >= 0: the upper one with probability (v - lower value) / (upper - lower value), so
+/// that the value is v on average; for v between 0 and the value of code 1, always 1.  `scale` is second_moment_scale
+/// of the block.
+CAME_HOST_DEVICE inline int encode_second_moment(float v, float scale, uint32_t random) {
+  if (!(scale > 0.0F)) return 0;
+  const float t = static_cast<float>(kLevelsSecondMoment) * sqrtf(sqrtf(v / scale));
+  constexpr auto kLast = static_cast<float>(kLevelsSecondMoment - 1);
+  // Where the roots' rounding misses the code below v by one, the draw is certain and mends it.
+  const int below = static_cast<int>(t < kLast ? t : kLast);
+  const float low = decode_second_moment(below, scale);
+  const float high = decode_second_moment(below + 1, scale);
+  const float draw = static_cast<float>(random >> 8) * 0x1p-24F;
+  const int code = below + (draw * (high - low) < v - low ? 1 : 0);
+  return code == 0 && v > 0.0F ? 1 : code;
 }
 
 }  // namespace came::algorithms

@@ -33,8 +33,8 @@ CAME_HOST_DEVICE inline uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// What is drawn for: parameters and momentum of one tensor must not share their random bits.
-enum class Stream : uint64_t { parameter = 1, momentum = 2 };
+/// What is drawn for: parameters and moments of one tensor must not share their random bits.
+enum class Stream : uint64_t { parameter = 1, momentum = 2, second_moment = 3 };
 
 /// Key of all draws for one tensor at one step.  Computed once per tensor and step.
 CAME_HOST_DEVICE inline uint64_t rounding_key(uint64_t seed, uint64_t step, uint64_t tensor, Stream stream) {

@@ -1,6 +1,6 @@
 // src/algorithms/ gives the same bits on the device as on the host: every value of the 16-bit types widened, and a few
-// million f32 bit patterns narrowed to nearest and stochastically, and coded in 8 and 4 bits, with keys and random
-// bits.
+// million f32 bit patterns narrowed to nearest and stochastically, and coded in 8 and 4 bits, as a momentum and as a
+// second moment, with keys and random bits.
 //
 // Exits with 0 (equal), 1 (a difference, or CUDA failed) or 77 (no CUDA device).
 #include <cuda_runtime.h>
@@ -36,6 +36,7 @@ struct Outcome {
   uint32_t finite;
   uint32_t code_int8, code_int4;
   uint32_t decoded_int8, decoded_int4;
+  uint32_t second_moment_scale, second_moment_code, second_moment;
 };
 
 /// What is narrowed at `index`, and by which draw.
@@ -47,7 +48,7 @@ struct Pattern {
 __host__ __device__ Outcome evaluate(const Pattern& p) {
   const float x = alg::float_of(p.bits);
   const auto half = static_cast<uint16_t>(p.bits);
-  const alg::Stream stream = (p.bits & 1U) != 0 ? alg::Stream::parameter : alg::Stream::momentum;
+  const alg::Stream stream = static_cast<alg::Stream>(1 + p.bits % 3);
   Outcome out{};
   out.key = alg::rounding_key(p.seed, p.step, p.tensor, stream);
   out.mixed = alg::mix64(p.element);
@@ -69,6 +70,11 @@ __host__ __device__ Outcome evaluate(const Pattern& p) {
     out.code_int4 = static_cast<uint32_t>(narrow);
     out.decoded_int8 = alg::bits_of(alg::decode(wide, scale, alg::kLevelsInt8));
     out.decoded_int4 = alg::bits_of(alg::decode(narrow, scale, alg::kLevelsInt4));
+    const float second_scale = alg::second_moment_scale(scale);
+    const int code = alg::encode_second_moment(fabsf(x), second_scale, out.random);
+    out.second_moment_scale = alg::bits_of(second_scale);
+    out.second_moment_code = static_cast<uint32_t>(code);
+    out.second_moment = alg::bits_of(alg::decode_second_moment(code, second_scale));
   }
   return out;
 }
@@ -162,7 +168,10 @@ int main() {
                               {"encode, int8"},
                               {"encode, int4"},
                               {"decode, int8"},
-                              {"decode, int4"}};
+                              {"decode, int4"},
+                              {"second_moment_scale"},
+                              {"encode_second_moment"},
+                              {"decode_second_moment"}};
   for (size_t k = 0; k < patterns.size(); ++k) {
     const Outcome& device = outcomes[k];
     const Outcome host = evaluate(patterns[k]);
@@ -179,7 +188,10 @@ int main() {
                                  {device.code_int8, host.code_int8},
                                  {device.code_int4, host.code_int4},
                                  {device.decoded_int8, host.decoded_int8},
-                                 {device.decoded_int4, host.decoded_int4}};
+                                 {device.decoded_int4, host.decoded_int4},
+                                 {device.second_moment_scale, host.second_moment_scale},
+                                 {device.second_moment_code, host.second_moment_code},
+                                 {device.second_moment, host.second_moment}};
     for (size_t f = 0; f < all.size(); ++f) all[f].compare(pairs[f][0], pairs[f][1], patterns[k].bits);
   }
   size_t differences = 0;
