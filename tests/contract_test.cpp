@@ -21,7 +21,7 @@ class Contract : public testing::TestWithParam<std::string> {
     for (size_t k = 0; k < list.size(); ++k) list[k].id = k;
     return list;
   }
-  /// Default options, and all options at once.
+  /// Default options, all options at once, and these with every moment in codes.
   static std::vector<Options> variants() {
     Options all(GetParam());
     all.cautious = all.stochastic_rounding = 1;
@@ -29,7 +29,10 @@ class Contract : public testing::TestWithParam<std::string> {
     all.weight_decay = 0.1;
     if (all.word() == "came") all.confidence_1d = all.bias_correction = 1;
     if (all.word() == "adafactor") all.scale_parameter = 1;
-    return {Options(GetParam()), all};
+    Options coded = all;
+    coded.momentum_dtype = CAME_DTYPE_I8;
+    if (has_second_moment(all.word())) coded.second_moment_dtype = CAME_DTYPE_I8;
+    return {Options(GetParam()), all, coded};
   }
 };
 
@@ -204,10 +207,12 @@ TEST_P(Contract, TensorOfAMixedPlanStepsAsIfAlone) {
     groups[3].scale_parameter = groups[3].lr_in_momentum = 1;
   }
   if (groups[0].word() == "sm3") groups[2].beta1 = 0;
+  if (has_second_moment(groups[0].word())) groups[3].second_moment_dtype = CAME_DTYPE_I8;
   std::vector<TensorSpec> specs;
   for (int g = 0; g < 4; ++g) {
     for (const auto& shape : std::vector<std::vector<int64_t>>{{5, 7}, {67, 65}, {9}}) {
       specs.push_back(spec_of(shape, DType::f64, g));
+      specs.back().id = specs.size();
     }
   }
   Trial mixed(groups, specs);
@@ -268,6 +273,7 @@ TEST_P(Contract, GradientsAreNeverWritten) {
 TEST_P(Contract, TensorsTogetherOrOneByOneGiveTheSameBits) {
   Options o(GetParam());
   o.stochastic_rounding = 1;
+  if (has_second_moment(GetParam())) o.second_moment_dtype = CAME_DTYPE_I8;
   const std::vector<TensorSpec> list = specs();
   Trial together({o}, list);
   together.fill_params(1);

@@ -43,8 +43,13 @@ class Fuzzer {
     for (double* field : {&o.lr, &o.beta1, &o.beta2, &o.beta3, &o.eps1, &o.clip_threshold, &o.max_grad_norm}) {
       *field = real(*field);
     }
-    for (int32_t* flag : {&o.cautious, &o.stochastic_rounding, &o.maximize, &o.view, &o.momentum_dtype, &o.reserved}) {
+    for (int32_t* flag :
+         {&o.cautious, &o.stochastic_rounding, &o.maximize, &o.view, &o.momentum_dtype, &o.second_moment_dtype}) {
       *flag = number(*flag);
+    }
+    if (one_in(4)) o.momentum_dtype = CAME_DTYPE_I8;
+    if (algorithm >= CAME_ALGORITHM_ADAM && algorithm <= CAME_ALGORITHM_LAMB && one_in(3)) {
+      o.second_moment_dtype = CAME_DTYPE_I8;
     }
     if (one_in(40)) o.struct_size = static_cast<uint32_t>(below(400));
     return o;

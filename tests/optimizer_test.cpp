@@ -72,9 +72,12 @@ struct Saved {
   }
 };
 
-void expect_resumes(const std::string& word, const char* momentum_dtype) {
+void expect_resumes(const std::string& word, const char* momentum_dtype, bool second_moment_codes = false) {
   std::vector<Options> groups = two_groups(word);
-  for (Options& o : groups) o.set("momentum_dtype", momentum_dtype).set("stochastic_rounding", "true");
+  for (Options& o : groups) {
+    o.set("momentum_dtype", momentum_dtype).set("stochastic_rounding", "true");
+    if (second_moment_codes) o.set("second_moment_dtype", "int8");
+  }
   Model model;
   Optimizer optimizer(groups, model.parameters());
   model.train(optimizer, 0, 5);
@@ -94,7 +97,10 @@ void expect_resumes(const std::string& word, const char* momentum_dtype) {
 
 TEST(Optimizer, SavedAndLoadedGoesOnAsIfNeverStopped) {
   for (const std::string& word : all_words()) {
-    for (const char* momentum_dtype : {"default", "bf16", "int8", "int4"}) expect_resumes(word, momentum_dtype);
+    for (const char* momentum_dtype : {"default", "bf16", "int8", "int4"}) {
+      expect_resumes(word, momentum_dtype);
+      if (has_second_moment(word)) expect_resumes(word, momentum_dtype, true);
+    }
   }
 }
 

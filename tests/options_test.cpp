@@ -81,8 +81,11 @@ TEST(Options, FlagsAndChoicesOutOfRangeAreNamed) {
   expect_error(with([](Options& o) { o.view = 3; }), "view is 3", "auto, fold, last_two");
   expect_error(with([](Options& o) { o.momentum_dtype = CAME_DTYPE_F16; }), "momentum_dtype is f16", "bf16");
   expect_error(with([](Options& o) { o.momentum_dtype = 77; }), "momentum_dtype is unknown (77)");
-  expect_error(with([](Options& o) { o.reserved = 1; }), "reserved is 1");
+  expect_error(with([](Options& o) { o.view = -1; }), "view is -1");
   expect_error(with([](Options& o) { o.beta1 = 0; }), "beta1 is 0", "> 0");
+  Options adam = Options::adam();
+  adam.second_moment_dtype = CAME_DTYPE_I4;
+  expect_error([&] { adam.validate(); }, "second_moment_dtype is int4 (8)", "default, int8");
   Options sm3 = Options::sm3();
   sm3.cautious = 1;
   sm3.beta1 = 0;
@@ -102,6 +105,15 @@ TEST(Options, OptionOfAnotherOptimizerIsRefused) {
   o = Options::lamb();
   o.view = CAME_VIEW_FOLD;
   expect_error([&] { o.validate(); }, "view", "lamb has no such option");
+  for (const std::string& word : all_words()) {
+    o = Options(word);
+    o.second_moment_dtype = CAME_DTYPE_I8;
+    if (has_second_moment(word)) {
+      EXPECT_NO_THROW(o.validate()) << word;
+    } else {
+      expect_error([&] { o.validate(); }, "second_moment_dtype", word + " has no such option");
+    }
+  }
   o = Options::sm3();
   o.confidence_1d = 1;
   expect_error([&] { o.validate(); }, "confidence_1d", "sm3 has no such option");
@@ -115,13 +127,15 @@ TEST(Options, AreSetByName) {
   EXPECT_EQ(o.view, CAME_VIEW_LAST_TWO);
   EXPECT_EQ(o.momentum_dtype, CAME_DTYPE_BF16);
   EXPECT_EQ(o.seed, 7U);
+  EXPECT_EQ(Options::lamb().set("second_moment_dtype", "int8").second_moment_dtype, CAME_DTYPE_I8);
   o.set("seed", "18446744073709551615");
   EXPECT_EQ(o.seed, std::numeric_limits<uint64_t>::max());
 }
 
 TEST(Options, BadTextLeavesThemUnchanged) {
   Options o = Options::came();
-  expect_error([&] { o.set("learning_rate", "1"); }, "learning_rate", "unknown", "lr, beta1");
+  expect_error([&] { o.set("learning_rate", "1"); }, "learning_rate", "unknown", "lr, beta1",
+               "second_moment_dtype, seed");
   expect_error([&] { o.set("lr", "fast"); }, "lr", "fast", "number");
   expect_error([&] { o.set("lr", "1e-3x"); }, "lr", "1e-3x", "number");
   expect_error([&] { o.set("cautious", "maybe"); }, "cautious", "maybe", "true, false");

@@ -206,6 +206,29 @@ TEST(ShardingRounding, StochasticRoundingFollowsTheWholeTensorsElements) {
   for (const Case& c : cases()) EXPECT_EQ(difference(o, c, DType::bf16).param, 0.0) << c.name;
 }
 
+// Where a rank holds whole rows, or columns by whole blocks, the codes are those of the whole tensor, draws included.
+TEST(ShardingRounding, CodesOfBothMomentsFollowTheWholeTensors) {
+  const Sizes wide{6, 300};
+  std::vector<Case> list{{"columns by blocks", wide, cut(wide, 1, {128, 128, 300})},
+                         {"rows and columns by blocks", wide, cut_again(cut(wide, 0, {2, 6}), 1, {256, 300})}};
+  for (const Case& c : cases()) {
+    if (c.name.starts_with("one rank") || c.name == "rows, uneven" || c.name == "rows, empty parts" ||
+        c.name.starts_with("rows of a folded") || c.name == "experts") {
+      list.push_back(c);
+    }
+  }
+  ASSERT_EQ(list.size(), 7U);
+  for (const std::string& word : words_with_second_moment()) {
+    Options o(word);
+    o.set("momentum_dtype", "int8").set("second_moment_dtype", "int8");
+    for (const Case& c : list) {
+      const Difference d = difference(o, c, DType::f32);
+      EXPECT_EQ(d.state, 0.0) << word << " " << c.name;
+      EXPECT_LE(d.param, word == "lamb" ? 1e-6 : 0.0) << word << " " << c.name;  // lamb: the norms' order of summation
+    }
+  }
+}
+
 TEST(ShardingStep, FoundInfLeavesEveryRankUnchanged) {
   std::vector<std::unique_ptr<Trial>> ranks;
   for (const Shard& shard : cut({13, 11}, 0, {4, 13})) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -47,6 +48,17 @@ class Buffer {
 inline const std::vector<std::string>& all_words() {
   static const std::vector<std::string> words{"came", "adafactor", "adam", "adamw", "lamb", "sm3"};
   return words;
+}
+
+/// The optimizers that keep a second moment of every element, and so may keep it in codes.
+inline const std::vector<std::string>& words_with_second_moment() {
+  static const std::vector<std::string> words{"adam", "adamw", "lamb"};
+  return words;
+}
+
+inline bool has_second_moment(const std::string& word) {
+  const std::vector<std::string>& words = words_with_second_moment();
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 inline TensorSpec spec_of(std::vector<int64_t> shape, DType dtype = DType::f64, int group = 0) {

@@ -73,8 +73,8 @@ enum {
   CAME_DTYPE_BF16 = 3,    /**< bfloat16: the upper half of binary32. */
   CAME_DTYPE_F16 = 4,     /**< IEEE binary16. */
   CAME_DTYPE_I64 = 5,     /**< Signed 64-bit integer; step counters only. */
-  CAME_DTYPE_I8 = 6,      /**< Signed 8-bit codes of a momentum. */
-  CAME_DTYPE_U8 = 7,      /**< Bytes of two 4-bit codes each. */
+  CAME_DTYPE_I8 = 6,      /**< Signed 8-bit codes of a momentum; in options: 8-bit codes. */
+  CAME_DTYPE_U8 = 7,      /**< Bytes: two 4-bit codes of a momentum each, or one 8-bit code of a second moment. */
   CAME_DTYPE_I4 = 8       /**< In options: a momentum of 4-bit codes, stored as U8. */
 };
 
@@ -91,32 +91,32 @@ enum {
  * the optimizer does not have must keep the value came_options_init gave it.  docs/algorithms.md says what each does.
  */
 typedef struct came_options {
-  uint32_t struct_size;        /**< sizeof(came_options). */
-  came_algorithm algorithm;    /**< The optimizer; the same in every group of a plan. */
-  double lr;                   /**< Learning rate, >= 0; a step may override it. */
-  double beta1;                /**< Decay of the momentum, [0, 1); CAME: > 0; Adafactor, SM3: 0 keeps no momentum. */
-  double beta2;                /**< Decay of the second moment, [0, 1). */
-  double beta3;                /**< CAME: decay of the instability, [0, 1). */
-  double eps;                  /**< Adam, AdamW, LAMB: added to the root; SM3: under the root.  > 0. */
-  double eps1;                 /**< CAME, Adafactor: added to the squared gradient, > 0. */
-  double eps2;                 /**< CAME: added to the instability.  Adafactor: least parameter scale.  > 0. */
-  double clip_threshold;       /**< CAME, Adafactor: d, the largest RMS of an update, > 0. */
-  double weight_decay;         /**< Decoupled decay (Adam: L2 term), >= 0. */
-  double max_grad_norm;        /**< Clip this group's gradients by the norm over the whole plan; 0: off. */
-  double beta2_decay;          /**< Adafactor: beta2 = 1 - step^beta2_decay (such as -0.8); 0: constant beta2. */
-  uint64_t seed;               /**< Key of stochastic rounding. */
-  came_view view;              /**< CAME, Adafactor, SM3: how N-D tensors become matrices. */
-  came_dtype momentum_dtype;   /**< Storage of the momentum: default, F64 beside F64, F32, BF16, I8 or I4. */
-  int32_t bias_correction;     /**< CAME: correct the instability's cold start (0).  LAMB: both moments (1). */
-  int32_t confidence_1d;       /**< CAME: confidence factor also for 1-D and 0-D tensors. */
-  int32_t cautious;            /**< Drop update elements whose sign disagrees with the gradient's. */
-  int32_t stochastic_rounding; /**< Round bf16/f16 parameters and bf16 momentum stochastically. */
-  int32_t maximize;            /**< Ascend instead of descend. */
-  int32_t relative_step;       /**< Adafactor: min(1e-2, 1/sqrt(step)) instead of lr. */
-  int32_t warmup_init;         /**< Adafactor, with relative_step: 1e-6 * step instead of 1e-2. */
-  int32_t scale_parameter;     /**< Adafactor: multiply the rate by max(eps2, RMS(parameter)). */
-  int32_t lr_in_momentum;      /**< Adafactor: momentum of rate*update as in the original, not of the update. */
-  int32_t reserved;            /**< Zero. */
+  uint32_t struct_size;           /**< sizeof(came_options). */
+  came_algorithm algorithm;       /**< The optimizer; the same in every group of a plan. */
+  double lr;                      /**< Learning rate, >= 0; a step may override it. */
+  double beta1;                   /**< Decay of the momentum, [0, 1); CAME: > 0; Adafactor, SM3: 0 keeps no momentum. */
+  double beta2;                   /**< Decay of the second moment, [0, 1). */
+  double beta3;                   /**< CAME: decay of the instability, [0, 1). */
+  double eps;                     /**< Adam, AdamW, LAMB: added to the root; SM3: under the root.  > 0. */
+  double eps1;                    /**< CAME, Adafactor: added to the squared gradient, > 0. */
+  double eps2;                    /**< CAME: added to the instability.  Adafactor: least parameter scale.  > 0. */
+  double clip_threshold;          /**< CAME, Adafactor: d, the largest RMS of an update, > 0. */
+  double weight_decay;            /**< Decoupled decay (Adam: L2 term), >= 0. */
+  double max_grad_norm;           /**< Clip this group's gradients by the norm over the whole plan; 0: off. */
+  double beta2_decay;             /**< Adafactor: beta2 = 1 - step^beta2_decay (such as -0.8); 0: constant beta2. */
+  uint64_t seed;                  /**< Key of stochastic rounding. */
+  came_view view;                 /**< CAME, Adafactor, SM3: how N-D tensors become matrices. */
+  came_dtype momentum_dtype;      /**< Storage of the momentum: default, F64 beside F64, F32, BF16, I8 or I4. */
+  came_dtype second_moment_dtype; /**< Adam, AdamW, LAMB: storage of the second moment: default or I8. */
+  int32_t bias_correction;        /**< CAME: correct the instability's cold start (0).  LAMB: both moments (1). */
+  int32_t confidence_1d;          /**< CAME: confidence factor also for 1-D and 0-D tensors. */
+  int32_t cautious;               /**< Drop update elements whose sign disagrees with the gradient's. */
+  int32_t stochastic_rounding;    /**< Round bf16/f16 parameters and bf16 momentum stochastically. */
+  int32_t maximize;               /**< Ascend instead of descend. */
+  int32_t relative_step;          /**< Adafactor: min(1e-2, 1/sqrt(step)) instead of lr. */
+  int32_t warmup_init;            /**< Adafactor, with relative_step: 1e-6 * step instead of 1e-2. */
+  int32_t scale_parameter;        /**< Adafactor: multiply the rate by max(eps2, RMS(parameter)). */
+  int32_t lr_in_momentum;         /**< Adafactor: momentum of rate*update as in the original, not of the update. */
 } came_options;
 
 /** Initial value of a came_options, for came_options_init to fill. */
@@ -130,6 +130,7 @@ CAME_API came_status came_options_validate(const came_options* options);
 /**
  * Sets an option by its field name from text; ranges are checked by came_options_validate and when a plan is made.
  * Flags: true, false.  view: auto, fold, last_two.  momentum_dtype: default, f64, f32, bf16, int8, int4.
+ * second_moment_dtype: default, int8.
  */
 CAME_API came_status came_options_set(came_options* options, const char* name, const char* value);
 /** Finds an optimizer by its one word: "came", "adafactor", "adam", "adamw", "lamb", "sm3". */

@@ -78,6 +78,10 @@ class Cells {
         return static_cast<double>(algorithms::f32_from_bf16(static_cast<const uint16_t*>(data_)[i]));
       case DType::f16:
         return static_cast<double>(algorithms::f32_from_f16(static_cast<const uint16_t*>(data_)[i]));
+      case DType::i8:
+        return static_cast<double>(static_cast<const int8_t*>(data_)[i]);
+      case DType::u8:
+        return static_cast<double>(static_cast<const uint8_t*>(data_)[i]);
       default:
         return static_cast<double>(static_cast<const int64_t*>(data_)[i]);
     }
@@ -98,6 +102,12 @@ class Cells {
         break;
       case DType::f16:
         static_cast<uint16_t*>(data_)[i] = algorithms::f16_from_f32(narrow);
+        break;
+      case DType::i8:
+        static_cast<int8_t*>(data_)[i] = static_cast<int8_t>(value);
+        break;
+      case DType::u8:
+        static_cast<uint8_t*>(data_)[i] = static_cast<uint8_t>(value);
         break;
       default:
         static_cast<int64_t*>(data_)[i] = static_cast<int64_t>(value);

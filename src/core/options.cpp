@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <span>
+#include <string>
 #include <type_traits>
 
 #include "core/dtype.hpp"
@@ -69,11 +71,26 @@ struct Word {
   int32_t value;
 };
 
+/// An option whose values have names.
+struct Choice {
+  const char* name;
+  int32_t came_options::*field;
+  std::span<const Word> words;
+  bool is_dtype;
+  unsigned users;
+};
+
 constexpr Word kViews[] = {{"auto", CAME_VIEW_AUTO}, {"fold", CAME_VIEW_FOLD}, {"last_two", CAME_VIEW_LAST_TWO}};
 constexpr Word kMomentumTypes[] = {{"default", CAME_DTYPE_DEFAULT}, {"f64", CAME_DTYPE_F64}, {"f32", CAME_DTYPE_F32},
                                    {"bf16", CAME_DTYPE_BF16},       {"int8", CAME_DTYPE_I8}, {"int4", CAME_DTYPE_I4}};
+constexpr Word kSecondMomentTypes[] = {{"default", CAME_DTYPE_DEFAULT}, {"int8", CAME_DTYPE_I8}};
 constexpr Word kBooleans[] = {{"true", 1}, {"false", 0}, {"1", 1}, {"0", 0}};
-constexpr unsigned kViewUsers = kCame | kAdafactor | kSm3;
+
+constexpr Choice kChoices[] = {
+    {"view", &came_options::view, kViews, false, kCame | kAdafactor | kSm3},
+    {"momentum_dtype", &came_options::momentum_dtype, kMomentumTypes, true, kAll},
+    {"second_moment_dtype", &came_options::second_moment_dtype, kSecondMomentTypes, true, kAdam | kLamb},
+};
 
 const char* expectation(Rule rule) {
   switch (rule) {
@@ -114,13 +131,11 @@ std::string names_of(const Table& table) {
   return names;
 }
 
-template <class Table>
-bool is_value_of(const Table& table, int32_t value) {
-  return std::any_of(std::begin(table), std::end(table), [&](const Word& w) { return w.value == value; });
+bool is_value_of(std::span<const Word> table, int32_t value) {
+  return std::any_of(table.begin(), table.end(), [&](const Word& w) { return w.value == value; });
 }
 
-template <class Table>
-int32_t parse_word(const Table& table, const std::string& name, const std::string& text) {
+int32_t parse_word(std::span<const Word> table, const std::string& name, const std::string& text) {
   for (const Word& word : table) {
     if (text == word.name) return word.value;
   }
@@ -177,13 +192,14 @@ void validate_options(const came_options& options, const std::string& what) {
     if ((flag.users & user) == 0 && value != 0) not_an_option(what, flag.name, word);
     if (value != 0 && value != 1) invalid(what, ": ", flag.name, " is ", value, ", expected 0 or 1");
   }
-  if ((kViewUsers & user) == 0 && options.view != 0) not_an_option(what, "view", word);
-  if (!is_value_of(kViews, options.view)) {
-    invalid(what, ": view is ", options.view, ", expected one of ", names_of(kViews));
-  }
-  if (!is_value_of(kMomentumTypes, options.momentum_dtype)) {
-    invalid(what, ": momentum_dtype is ", dtype_name(static_cast<DType>(options.momentum_dtype)), " (",
-            options.momentum_dtype, "), expected one of ", names_of(kMomentumTypes));
+  for (const Choice& choice : kChoices) {
+    const int32_t value = options.*choice.field;
+    if ((choice.users & user) == 0 && value != 0) not_an_option(what, choice.name, word);
+    if (is_value_of(choice.words, value)) continue;
+    const std::string number = std::to_string(value);
+    invalid(what, ": ", choice.name, " is ",
+            choice.is_dtype ? dtype_name(static_cast<DType>(value)) + (" (" + number + ")") : number,
+            ", expected one of ", names_of(choice.words));
   }
   if (options.warmup_init != 0 && options.relative_step == 0) {
     invalid(what, ": warmup_init is set, expected relative_step with it");
@@ -194,7 +210,6 @@ void validate_options(const came_options& options, const std::string& what) {
   if (options.cautious != 0 && options.beta1 == 0) {
     invalid(what, ": cautious is set with beta1 0, expected beta1 > 0: it compares momentum with gradient");
   }
-  if (options.reserved != 0) invalid(what, ": reserved is ", options.reserved, ", expected 0");
 }
 
 void set_option(came_options& options, const std::string& name, const std::string& value) {
@@ -210,16 +225,17 @@ void set_option(came_options& options, const std::string& name, const std::strin
       return;
     }
   }
-  if (name == "seed") {
-    options.seed = parse_number<uint64_t>(name, value);
-  } else if (name == "view") {
-    options.view = parse_word(kViews, name, value);
-  } else if (name == "momentum_dtype") {
-    options.momentum_dtype = parse_word(kMomentumTypes, name, value);
-  } else {
-    invalid("option '", name, "' is unknown, expected one of ", names_of(kReals), ", ", names_of(kFlags),
-            ", seed, view, momentum_dtype");
+  for (const Choice& choice : kChoices) {
+    if (name == choice.name) {
+      options.*choice.field = parse_word(choice.words, name, value);
+      return;
+    }
   }
+  if (name != "seed") {
+    invalid("option '", name, "' is unknown, expected one of ", names_of(kReals), ", ", names_of(kFlags), ", ",
+            names_of(kChoices), ", seed");
+  }
+  options.seed = parse_number<uint64_t>(name, value);
 }
 
 }  // namespace came::core

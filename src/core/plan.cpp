@@ -166,11 +166,12 @@ void check_ids(const Plan& plan) {
   for (const Tensor& t : plan.tensors) {
     const came_options& o = plan.options(t);
     const bool narrow = t.dtype == DType::bf16 || t.dtype == DType::f16 || o.momentum_dtype == CAME_DTYPE_BF16;
-    if (o.stochastic_rounding == 0 || !narrow) continue;
+    // The codes of a second moment are always drawn.
+    if ((o.stochastic_rounding == 0 || !narrow) && o.second_moment_dtype != CAME_DTYPE_I8) continue;
     const auto [user, first] = users.emplace(t.id, &t);
     if (!first) {
       invalid(t.label, ": id is ", t.id, " as that of ", user->second->label,
-              ", expected one of its own for stochastic_rounding");
+              ", expected one of its own for stochastic rounding");
     }
   }
 }

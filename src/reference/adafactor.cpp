@@ -1,7 +1,7 @@
 // Adafactor: Algorithm 1 of the CAME paper and the options of the original.  docs/algorithms.md, (14) to (17).
 #include <algorithm>
 
-#include "reference/momentum.hpp"
+#include "reference/moment.hpp"
 #include "reference/update.hpp"
 
 namespace came::reference {
@@ -34,7 +34,7 @@ void run_statistics(const Subject& s, const Tile& tile, const Block& out) {
 
 /// (16); without momentum the direction is the update itself.
 void run_momentum(const Subject& s, const Tile& tile, const Block* out) {
-  const Momentum momentum(s);
+  const Moment momentum = Moment::first(s);
   if (!momentum) return;
   const Update update(s, beta2(s));
   const double factor = s.o.lr_in_momentum != 0 ? rate(s) : 1.0;
@@ -49,7 +49,7 @@ void run_momentum(const Subject& s, const Tile& tile, const Block* out) {
 void run_apply(const Subject& s, const Tile& tile) {
   if (s.plan.find(PhaseKind::momentum) < 0) run_momentum(s, tile, nullptr);
   const Update update(s, beta2(s));
-  const Momentum momentum(s);
+  const Moment momentum = Moment::first(s);
   const double alpha = rate(s);
   const double factor = momentum && s.o.lr_in_momentum != 0 ? 1.0 : alpha;
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {

@@ -1,7 +1,7 @@
 // Adam and AdamW: docs/algorithms.md, equations (18) to (21).
 #include <cmath>
 
-#include "reference/momentum.hpp"
+#include "reference/moment.hpp"
 
 namespace came::reference {
 namespace {
@@ -14,15 +14,15 @@ double gradient(const Subject& s, int64_t b, int64_t i, int64_t j) {
 
 /// (19)
 void run_moments(const Subject& s, const Tile& tile, const Block* out) {
-  const Cells square = s.state("exp_avg_sq");
-  Momentum(s).update(
+  Moment::second(s).update(
       tile,
-      [&](int64_t b, int64_t i, int64_t j, double m) {
-        const int64_t k = s.at(b, i, j);
+      [&](int64_t b, int64_t i, int64_t j, double v) {
         const double g = gradient(s, b, i, j);
-        square.set(k, ema(square.get(k), s.o.beta2, g * g));
-        return ema(m, s.o.beta1, g);
+        return ema(v, s.o.beta2, g * g);
       },
+      [](int64_t, int64_t, int64_t, double) {});
+  Moment::first(s).update(
+      tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, gradient(s, b, i, j)); },
       [&](int64_t b, int64_t i, int64_t j, double m) {
         if (out != nullptr && s.o.cautious != 0) out->last_scalar() += agrees(m, gradient(s, b, i, j));
       });
@@ -30,15 +30,14 @@ void run_moments(const Subject& s, const Tile& tile, const Block* out) {
 
 /// (20), (21)
 void run_apply(const Subject& s, const Tile& tile) {
-  const Momentum momentum(s);
-  const Cells square = s.state("exp_avg_sq");
+  const Moment momentum = Moment::first(s);
+  const Moment square = Moment::second(s);
   const double correction1 = 1 - std::pow(s.o.beta1, s.count);
   const double correction2 = 1 - std::pow(s.o.beta2, s.count);
   const double decay = s.plan.algorithm == Algorithm::adamw ? s.lr * s.o.weight_decay : 0.0;
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
-    const int64_t k = s.at(b, i, j);
     const double m = momentum.get(b, i, j);
-    double direction = m / correction1 / (std::sqrt(square.get(k) / correction2) + s.o.eps);
+    double direction = m / correction1 / (std::sqrt(square.get(b, i, j) / correction2) + s.o.eps);
     if (s.o.cautious != 0) direction *= agrees(m, gradient(s, b, i, j)) * s.derived(b).direction;
     s.move_param(b, i, j, decay, s.lr * direction);
   });

@@ -1,5 +1,5 @@
 // CAME, Algorithm 2 of the paper: docs/algorithms.md, equations (5) to (13).
-#include "reference/momentum.hpp"
+#include "reference/moment.hpp"
 #include "reference/update.hpp"
 
 namespace came::reference {
@@ -15,7 +15,7 @@ double correction(const Subject& s) { return s.o.bias_correction != 0 ? 1 - std:
 /// m <- beta1 m + (1 - beta1) u : (9).  Then the averages of U = (u - m)^2 with the stored m : (10), (11).
 void run_momentum(const Subject& s, const Tile& tile, const Block& out) {
   const Update update(s, s.o.beta2);
-  const Momentum momentum(s);
+  const Moment momentum = Moment::first(s);
   momentum.update(
       tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, update(b, i, j)); },
       [&](int64_t b, int64_t i, int64_t j, double m) {
@@ -46,7 +46,7 @@ void finish_momentum(const Subject& s) {
 /// theta <- theta - lr wd theta - lr m / sqrt(S) : (11), (13).
 void run_apply(const Subject& s, const Tile& tile) {
   const Factors factors = instability(s);
-  const Momentum momentum(s);
+  const Moment momentum = Moment::first(s);
   const Cells full = s.state("exp_avg_res");
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const core::Tensor& t = s.t;

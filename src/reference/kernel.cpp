@@ -47,14 +47,6 @@ Cells Subject::state(const char* name) const {
   return {};
 }
 
-void Subject::store_momentum(Cells momentum, int64_t b, int64_t i, int64_t j, double value) const {
-  if (o.stochastic_rounding != 0) {
-    momentum.set_stochastic(at(b, i, j), value, random(algorithms::Stream::momentum, b, i, j));
-  } else {
-    momentum.set(at(b, i, j), value);
-  }
-}
-
 const double* Subject::slot(PhaseKind phase, int64_t block) const {
   const core::Slot& slot = t.slots[static_cast<size_t>(plan.find(phase))];
   return static_cast<const double*>(step_.reductions) + slot.offset + block * slot.shape.size(t.view.rows, t.view.cols);

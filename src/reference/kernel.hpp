@@ -60,8 +60,8 @@ class Subject {
 
   /// A state tensor by name; false if the tensor has none of that name.
   [[nodiscard]] Cells state(const char* name) const;
-  /// Stores an element of the momentum with the rounding the options ask for.
-  void store_momentum(Cells momentum, int64_t b, int64_t i, int64_t j, double value) const;
+  /// Random bits of one element at this step.
+  [[nodiscard]] uint32_t random(algorithms::Stream stream, int64_t b, int64_t i, int64_t j) const;
 
   /// Results of an earlier phase for local matrix b after its reduction; vectors run over the whole matrix.
   [[nodiscard]] const double* rows(PhaseKind phase, int64_t v, int64_t b) const;
@@ -83,7 +83,6 @@ class Subject {
 
  private:
   [[nodiscard]] const double* slot(PhaseKind phase, int64_t block) const;
-  [[nodiscard]] uint32_t random(algorithms::Stream stream, int64_t b, int64_t i, int64_t j) const;
 
   const came_step& step_;
   Cells param_;

@@ -1,7 +1,7 @@
 // LAMB: docs/algorithms.md, equations (22) to (24).
 #include <cmath>
 
-#include "reference/momentum.hpp"
+#include "reference/moment.hpp"
 
 namespace came::reference {
 namespace {
@@ -11,37 +11,37 @@ class Direction {
  public:
   explicit Direction(const Subject& s)
       : s_(s),
-        momentum_(s),
-        square_(s.state("exp_avg_sq")),
+        momentum_(Moment::first(s)),
+        square_(Moment::second(s)),
         correction1_(s.o.bias_correction != 0 ? 1 - std::pow(s.o.beta1, s.count) : 1.0),
         correction2_(s.o.bias_correction != 0 ? 1 - std::pow(s.o.beta2, s.count) : 1.0) {}
 
   double operator()(int64_t b, int64_t i, int64_t j) const {
-    const int64_t k = s_.at(b, i, j);
-    const double adam = momentum_.get(b, i, j) / correction1_ / (std::sqrt(square_.get(k) / correction2_) + s_.o.eps);
+    const double root = std::sqrt(square_.get(b, i, j) / correction2_);
+    const double adam = momentum_.get(b, i, j) / correction1_ / (root + s_.o.eps);
     const double u = adam + s_.o.weight_decay * s_.param(b, i, j);
     return s_.o.cautious != 0 ? u * agrees(u, s_.grad(b, i, j)) : u;
   }
 
  private:
   const Subject& s_;
-  Momentum momentum_;
-  Cells square_;
+  Moment momentum_;
+  Moment square_;
   double correction1_;
   double correction2_;
 };
 
 void run_moments(const Subject& s, const Tile& tile, const Block& out) {
-  const Cells square = s.state("exp_avg_sq");
   const Direction direction(s);
-  Momentum(s).update(
+  Moment::second(s).update(
       tile,
-      [&](int64_t b, int64_t i, int64_t j, double m) {
-        const int64_t k = s.at(b, i, j);
+      [&](int64_t b, int64_t i, int64_t j, double v) {
         const double g = s.grad(b, i, j);
-        square.set(k, ema(square.get(k), s.o.beta2, g * g));
-        return ema(m, s.o.beta1, g);
+        return ema(v, s.o.beta2, g * g);
       },
+      [](int64_t, int64_t, int64_t, double) {});
+  Moment::first(s).update(
+      tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, s.grad(b, i, j)); },
       [&](int64_t b, int64_t i, int64_t j, double) {
         const double p = s.param(b, i, j);
         const double u = direction(b, i, j);

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "reference/momentum.hpp"
+#include "reference/moment.hpp"
 
 namespace came::reference {
 namespace {
@@ -33,7 +33,7 @@ void run_elements(const Subject& s, const Tile& tile, Keep keep) {
     keep(i, j, cover);
     return g / std::sqrt(cover + s.o.eps);
   };
-  if (const Momentum momentum(s); momentum) {
+  if (const Moment momentum = Moment::first(s); momentum) {
     momentum.update(
         tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, direction(b, i, j)); },
         [&](int64_t b, int64_t i, int64_t j, double m) {
@@ -80,7 +80,7 @@ void run_cover(const Subject& s, const Tile& tile, const Block& out) {
 void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
   if (phase == PhaseKind::cover) run_cover(s, tile, out);
   if (phase == PhaseKind::cover || s.o.cautious == 0) return;
-  const Momentum momentum(s);
+  const Moment momentum = Moment::first(s);
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double m = momentum.get(b, i, j);
     const double agreeing = agrees(m, s.grad(b, i, j));

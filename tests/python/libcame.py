@@ -22,8 +22,8 @@ def _struct(name, *fields):
 
 _REALS = ("lr beta1 beta2 beta3 eps eps1 eps2 clip_threshold weight_decay max_grad_norm beta2_decay").split()
 _FLAGS = (
-    "view momentum_dtype bias_correction confidence_1d cautious stochastic_rounding maximize relative_step "
-    "warmup_init scale_parameter lr_in_momentum reserved"
+    "view momentum_dtype second_moment_dtype bias_correction confidence_1d cautious stochastic_rounding maximize relative_step "
+    "warmup_init scale_parameter lr_in_momentum"
 ).split()
 Options = _struct(
     "Options", ("algorithm", _i32), *[(n, _f64) for n in _REALS], ("seed", _u64), *[(n, _i32) for n in _FLAGS]

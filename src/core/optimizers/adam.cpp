@@ -1,4 +1,4 @@
-// Adam and AdamW: docs/algorithms.md, equations (18) to (21).  8 B/param of state in f32.
+// Adam and AdamW: docs/algorithms.md, equations (18) to (21).  8 B/param of state in f32, 2.06 in int8.
 #include "core/optimizers/descriptor.hpp"
 
 namespace came::core {
@@ -19,7 +19,7 @@ void set_adamw_defaults(came_options& o) {
 std::vector<State> states(const came_options& o, const Tensor& t) {
   std::vector<State> list;
   add_momentum(list, o, t);
-  list.push_back(full_state("exp_avg_sq", t, statistics_dtype(t)));
+  add_second_moment(list, o, t);
   return list;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 
 #include "algorithms/quantize.hpp"
 #include "core/dtype.hpp"
@@ -100,6 +101,18 @@ State per_row_state(const char* name, const Tensor& t, DType dtype, int64_t per)
           shape(t.offset, t.local.rows.begin, t.local.cols.begin / per)};
 }
 
+/// A block of codes has one scale, so it must lie on one rank.
+void check_blocks(const Tensor& tensor, const std::string& moment) {
+  const Range& cols = tensor.local.cols;
+  const int64_t block = algorithms::kMomentumBlock;
+  if (cols.begin % block != 0 || (cols.count % block != 0 && cols.begin + cols.count != tensor.view.cols)) {
+    invalid(tensor.label, ": shard of columns [", cols.begin, ", ", cols.begin + cols.count, ") cuts a block of the ",
+            moment, ", expected multiples of ", block);
+  }
+}
+
+bool has_codes(came_dtype dtype) { return dtype == CAME_DTYPE_I8 || dtype == CAME_DTYPE_I4; }
+
 }  // namespace
 
 void add_momentum(std::vector<State>& list, const came_options& options, const Tensor& tensor) {
@@ -109,23 +122,28 @@ void add_momentum(std::vector<State>& list, const came_options& options, const T
     invalid(tensor.label, ": momentum_dtype is f64 beside a ", dtype_name(tensor.dtype),
             " parameter, expected another type");
   }
-  if (!has_codes(options)) {
+  if (!has_codes(options.momentum_dtype)) {
     list.push_back(full_state("exp_avg", tensor, dtype));
     return;
   }
-  const Range& cols = tensor.local.cols;
-  const int64_t block = algorithms::kMomentumBlock;
-  if (cols.begin % block != 0 || (cols.count % block != 0 && cols.begin + cols.count != tensor.view.cols)) {
-    invalid(tensor.label, ": shard of columns [", cols.begin, ", ", cols.begin + cols.count, ") cuts a block of the ",
-            dtype_name(dtype), " momentum, expected multiples of ", block);
-  }
+  check_blocks(tensor, std::string(dtype_name(dtype)) + " momentum");
   list.push_back(dtype == DType::i8 ? full_state("exp_avg", tensor, DType::i8)
                                     : per_row_state("exp_avg", tensor, DType::u8, 2));
-  list.push_back(per_row_state("exp_avg_scale", tensor, DType::f32, block));
+  list.push_back(per_row_state("exp_avg_scale", tensor, DType::f32, algorithms::kMomentumBlock));
+}
+
+void add_second_moment(std::vector<State>& list, const came_options& options, const Tensor& tensor) {
+  if (!has_codes(options.second_moment_dtype)) {
+    list.push_back(full_state("exp_avg_sq", tensor, statistics_dtype(tensor)));
+    return;
+  }
+  check_blocks(tensor, "int8 second moment");
+  list.push_back(full_state("exp_avg_sq", tensor, DType::u8));
+  list.push_back(per_row_state("exp_avg_sq_scale", tensor, DType::f32, algorithms::kMomentumBlock));
 }
 
 bool has_codes(const came_options& options) {
-  return options.momentum_dtype == CAME_DTYPE_I8 || options.momentum_dtype == CAME_DTYPE_I4;
+  return has_codes(options.momentum_dtype) || has_codes(options.second_moment_dtype);
 }
 
 ReductionShape factor_reduction(const Tensor& tensor, bool weighted) {

@@ -44,7 +44,9 @@ State row_state(const char* name, const Tensor& tensor);
 State col_state(const char* name, const Tensor& tensor);
 /// Adds the momentum, in the storage the options ask for: one tensor, or codes and their scales.
 void add_momentum(std::vector<State>& list, const came_options& options, const Tensor& tensor);
-/// Is the momentum stored as codes, in blocks of a row?
+/// Adds a second moment per element likewise.
+void add_second_moment(std::vector<State>& list, const came_options& options, const Tensor& tensor);
+/// Is a moment stored as codes, in blocks of a row?
 bool has_codes(const came_options& options);
 
 /// What the statistics of a factored matrix leave to reduce.  `weighted` adds what the RMS follows from.

@@ -1,4 +1,4 @@
-// LAMB: docs/algorithms.md, equations (22) to (24).  8 B/param of state in f32.
+// LAMB: docs/algorithms.md, equations (22) to (24).  8 B/param of state in f32, 2.06 in int8.
 #include "core/optimizers/descriptor.hpp"
 
 namespace came::core {
@@ -16,7 +16,7 @@ void set_defaults(came_options& o) {
 std::vector<State> states(const came_options& o, const Tensor& t) {
   std::vector<State> list;
   add_momentum(list, o, t);
-  list.push_back(full_state("exp_avg_sq", t, statistics_dtype(t)));
+  add_second_moment(list, o, t);
   return list;
 }
 
