@@ -18,6 +18,11 @@ struct Row {
   came::Options options;
 };
 
+came::Options with_int8_moments(came::Options options) {
+  options.momentum_dtype = options.second_moment_dtype = CAME_DTYPE_I8;
+  return options;
+}
+
 std::vector<Row> rows() {
   const auto with = [](came::Options options, const std::function<void(came::Options&)>& change) {
     change(options);
@@ -25,7 +30,9 @@ std::vector<Row> rows() {
   };
   return {
       {"adamw", came::Options::adamw()},
+      {"adamw, int8 moments", with_int8_moments(came::Options::adamw())},
       {"lamb", came::Options::lamb()},
+      {"lamb, int8 moments", with_int8_moments(came::Options::lamb())},
       {"adafactor", came::Options::adafactor()},
       {"adafactor, no momentum", with(came::Options::adafactor(), [](auto& o) { o.beta1 = 0; })},
       {"sm3", came::Options::sm3()},
@@ -40,7 +47,10 @@ std::vector<Row> rows() {
 
 void print_memory(const came::bench::Model& model) {
   std::vector<came::TensorSpec> specs;
-  for (const auto& shape : model.shapes) specs.push_back({.name = "", .shape = shape});
+  for (const auto& shape : model.shapes) {
+    specs.push_back({.name = "", .shape = shape});
+    specs.back().id = specs.size();
+  }
   const int64_t parameters = came::estimate({came::Options::adamw()}, specs).parameter_bytes / 4;
   std::printf("{\n    \"tensors\": %zu,\n    \"parameters\": %lld,\n    \"bytes_per_parameter\": {\n",
               model.shapes.size(), static_cast<long long>(parameters));
