@@ -6,6 +6,8 @@ set(came_runtime ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
 list(REMOVE_ITEM came_runtime ${CMAKE_C_IMPLICIT_LINK_LIBRARIES})
 list(REMOVE_DUPLICATES came_runtime)
 target_link_libraries(came_static INTERFACE "$<$<LINK_LANGUAGE:C>:${came_runtime}>")
+# The OpenMP runtime by its plain name, so that a program in any language needs no find_package(OpenMP).
+target_link_libraries(came_static INTERFACE "$<INSTALL_INTERFACE:${OpenMP_CXX_LIB_NAMES}>")
 
 install(DIRECTORY include/came DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS came came_static EXPORT came)
@@ -18,7 +20,8 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/came-config.cmake ${CMAKE_CURRENT_BINA
         DESTINATION ${came_cmake_dir})
 
 file(RELATIVE_PATH came_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-list(TRANSFORM came_runtime PREPEND -l OUTPUT_VARIABLE came_pc_private)
+set(came_pc_private ${came_runtime} ${OpenMP_CXX_LIB_NAMES})
+list(TRANSFORM came_pc_private PREPEND -l)
 list(JOIN came_pc_private " " came_pc_private)
 configure_file(cmake/came.pc.in came.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/came.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

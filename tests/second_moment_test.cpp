@@ -149,6 +149,8 @@ struct Stored {
 
 // Any other backend is held to this: the code is a function of the average, the scale and the key of the draw.
 TEST(SecondMomentStep, StoresTheDrawnCodeOfTheAverage) {
+  // The average itself is exact in f64; in f32 its rate, square, difference, product and sum are rounded.
+  const float slack = &backend_under_test() == &core::reference_backend() ? 0.0F : 5 * 0x1p-24F;
   for (const std::string& word : words_with_second_moment()) {
     for (const Sizes& shape : std::vector<Sizes>{{3, 300}, {5, 7}, {2, 257}, {129}, {}}) {
       const int64_t rows = shape.size() == 2 ? shape[0] : 1;
@@ -179,8 +181,10 @@ TEST(SecondMomentStep, StoresTheDrawnCodeOfTheAverage) {
             const auto scale = static_cast<float>(*std::max_element(first, last));
             const auto v = static_cast<float>(exact[static_cast<size_t>(i * cols + j)]);
             const uint32_t random = algorithms::random_bits(key, static_cast<uint64_t>(i * cols + j));
-            ASSERT_EQ(stored.scale(i, j), scale) << word << " step " << step;
-            ASSERT_EQ(stored.code(i, j), encode_second_moment(v, scale, random)) << word << " step " << step;
+            ASSERT_NEAR(stored.scale(i, j), scale, slack * scale) << word << " step " << step;
+            const auto code_of = [&](float moved) { return encode_second_moment(moved, stored.scale(i, j), random); };
+            ASSERT_GE(stored.code(i, j), code_of(v * (1 - slack))) << word << " step " << step;
+            ASSERT_LE(stored.code(i, j), code_of(v * (1 + slack))) << word << " step " << step;
           }
         }
       }

@@ -168,6 +168,15 @@ class Trial {
     return all;
   }
 
+  /// A normal number; a generator per element would cost more than the step that is tested.
+  static double draw(uint64_t seed, size_t tensor, int64_t element) {
+    const uint64_t first =
+        algorithms::mix64(algorithms::mix64(seed * 1000003 + tensor) + static_cast<uint64_t>(element));
+    const uint64_t second = algorithms::mix64(first + 0x9e3779b97f4a7c15ULL);
+    const double radius = std::sqrt(-2 * std::log((static_cast<double>(first >> 11) + 1) * 0x1p-53));
+    return radius * std::cos(6.283185307179586 * (static_cast<double>(second >> 11) * 0x1p-53));
+  }
+
   core::Plan plan;
   std::vector<Buffer> params, grads, states;
   Buffer workspace, reductions;
@@ -182,14 +191,6 @@ class Trial {
     core::Tiling cut = tiling != nullptr ? *tiling : backend.tiling;
     cut.lean = backend.tiling.lean;
     return core::make_plan({groups.begin(), groups.end()}, specs, backend, 0, &cut);
-  }
-  /// A normal number; a generator per element would cost more than the step that is tested.
-  static double draw(uint64_t seed, size_t tensor, int64_t element) {
-    const uint64_t first =
-        algorithms::mix64(algorithms::mix64(seed * 1000003 + tensor) + static_cast<uint64_t>(element));
-    const uint64_t second = algorithms::mix64(first + 0x9e3779b97f4a7c15ULL);
-    const double radius = std::sqrt(-2 * std::log((static_cast<double>(first >> 11) + 1) * 0x1p-53));
-    return radius * std::cos(6.283185307179586 * (static_cast<double>(second >> 11) * 0x1p-53));
   }
   int64_t counter_count_;
 };

@@ -107,8 +107,8 @@ void visit(const Subject& s, const Tile& tile, const Direction<T>& direct) {
   }
   for_panels(update.factors, tile, [&](int64_t b, Range rows, Range cols, const T* col_factors) {
     const double own = update.factors.own_root(b);
-    for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) {
-      const Vec<T> row = set(update.row_factor(b, i, own));
+    update.factors.for_rows(b, rows, s.factor * own * s.derived(b).update, [&](int64_t i, T of_row) {
+      const Vec<T> row = set(of_row);
       for_chunks(cols, [&](int64_t j, int64_t n) {
         HWY_ALIGN T scratch[kChunk];
         const Span span = s.span(b, i, j, n);
@@ -117,7 +117,7 @@ void visit(const Subject& s, const Tile& tile, const Direction<T>& direct) {
         direct(span, g, s.derived(b).rate, scale(b),
                [=](size_t k, auto at) CAME_LANES { return hn::Mul(hn::Mul(at.load(g + k), row), at.load(col + k)); });
       });
-    }
+    });
   });
 }
 

@@ -28,14 +28,12 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   const Vec<T> eps = set(static_cast<T>(s.o.eps));
   const Vec<T> shrink = set(static_cast<T>(decay));
 
-  T* second = s.state<T>("exp_avg_sq");
-
   for_spans(s, tile, [&](int64_t b, const Span& span) {
-    HWY_ALIGN T scratch[3][kChunk];
+    HWY_ALIGN T scratch[4][kChunk];
     const T* g = open(s.grad, span, scratch[0]);
     T* p = open(s.param, span, scratch[1]);
     T* m = open(s.momentum, span, scratch[2]);
-    T* v = second + s.grad.at(span);
+    T* v = open(s.second_moment, span, scratch[3]);
     const double scale = s.lr / correction1 * (cautious && applies ? s.derived(b).direction : 1.0);
     const Vec<T> rate = set(static_cast<T>(scale));
     // (18)

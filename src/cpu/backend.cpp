@@ -131,8 +131,16 @@ class Run {
     return {first, count};
   }
 
+  /// This worker's share of the tensors of a wave: neighbours are often a matrix and its bias.
+  [[nodiscard]] static Range tensors_of(Range tensors, const Worker& worker) {
+    const int64_t begin = tensors.count * worker.index() / worker.count();
+    const int64_t end = tensors.count * (worker.index() + 1) / worker.count();
+    return {tensors.begin + begin, end - begin};
+  }
+
   void finish(Range tensors, int64_t done, double norm, const Worker& worker) const {
-    for (int64_t k = tensors.begin + worker.index(); k < tensors.begin + tensors.count; k += worker.count()) {
+    const Range mine = tensors_of(tensors, worker);
+    for (int64_t k = mine.begin; k < mine.begin + mine.count; ++k) {
       const bool empty = plan_.tensors[static_cast<size_t>(k)].view.elements() == 0;
       if (!empty && core::is_active(step_, k)) kernel_.finish(subject(k, norm), kind(done));
     }
@@ -140,8 +148,11 @@ class Run {
 
   void run_tiles(Range tiles, int64_t phase, double norm) const {
     const Kernel& kernel = kind(phase) == PhaseKind::norm ? norm_kernel_ : kernel_;
-    for (int64_t k = tiles.begin; k < tiles.begin + tiles.count; ++k) {
-      const Tile& tile = plan_.tiles[static_cast<size_t>(k)];
+    // Every other phase goes backwards: it begins with what the one before it touched last, which is still cached.
+    const bool backwards = phase % 2 != 0;
+    for (int64_t k = 0; k < tiles.count; ++k) {
+      const int64_t index = tiles.begin + (backwards ? tiles.count - 1 - k : k);
+      const Tile& tile = plan_.tiles[static_cast<size_t>(index)];
       const Subject s = subject(tile.tensor, norm);
       s.clear(kind(phase), tile);
       if (core::is_active(step_, tile.tensor)) kernel.run(s, kind(phase), tile);
@@ -149,7 +160,8 @@ class Run {
   }
 
   void combine(Range tensors, int64_t phase, double norm, const Worker& worker) const {
-    for (int64_t k = tensors.begin + worker.index(); k < tensors.begin + tensors.count; k += worker.count()) {
+    const Range mine = tensors_of(tensors, worker);
+    for (int64_t k = mine.begin; k < mine.begin + mine.count; ++k) {
       const bool shared = plan_.tensors[static_cast<size_t>(k)].sharded || kind(phase) == PhaseKind::norm;
       if (shared) subject(k, norm).combine(kind(phase));
     }

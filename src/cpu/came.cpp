@@ -34,11 +34,11 @@ HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, c
     const T* col = col_factors + (j - panel.cols.begin);
     T* col_sums = panel.sums_at(j);
     const Vec<T> scale = set(static_cast<T>(s.factor));
+    const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
     Sum<T> row_sums[R];
 
-    const auto update = [=](size_t r, size_t k, auto at) CAME_LANES {
-      return hn::Mul(hn::Mul(at.load(g[r] + k), set(rows[r])), at.load(col + k));
-    };
+    const auto update = [=](size_t r, size_t k, auto at)
+                            CAME_LANES { return hn::Mul(hn::Mul(at.load(g[r] + k), set(rows[r])), at.load(col + k)); };
     // What is stored is what was blended, where it is stored as T.
     const auto blend_lanes = [=](size_t r, size_t k, auto at, Vec<T> u) CAME_LANES {
       const Vec<T> value = blend(at.load(m[r] + k), rate, u);
@@ -48,6 +48,8 @@ HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, c
     const auto sum_lanes = [&](size_t k, auto at, const auto& stored) CAME_LANES {
       Vec<T> total = at.load(col_sums + k);
       for (size_t r = 0; r < R; ++r) {
+        __builtin_prefetch(g[r] + k + ahead, 0, 2);
+        __builtin_prefetch(m[r] + k + ahead, 1, 2);
         const Vec<T> u = update(r, k, at);
         const Vec<T> value = square(hn::Sub(u, stored(r, k, at, u)));
         row_sums[r].add(k, value);
@@ -117,7 +119,7 @@ void run_momentum(const Subject& s, const Tile& tile) {
   instability<T>(s).accumulate(tile, update.factors,
                                [&](const Panel<T>& panel, const T* col_factors, const auto& row_done) {
                                  const double own = update.factors.own_root(panel.b);
-                                 for_row_blocks(panel.rows, [&](int64_t i, auto count) {
+                                 for_row_blocks<2>(panel.rows, [&](int64_t i, auto count) {
                                    constexpr size_t R = decltype(count)::value;
                                    T row_factors[R];
                                    for (size_t r = 0; r < R; ++r)
@@ -168,15 +170,15 @@ void run_apply(const Subject& s, const Tile& tile) {
   if (s.t.factored) {
     for_panels(factors, tile, [&](int64_t b, Range rows, Range cols, const T* col_factors) {
       const double factor = step(b) * factors.own_root(b) * s.derived(b).confidence;
-      for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) {
-        const Vec<T> row = set(static_cast<T>(factor * factors.inverse_root(b, i)));
+      factors.for_rows(b, rows, factor, [&](int64_t i, T of_row) {
+        const Vec<T> row = set(of_row);
         for_chunks(cols, [&](int64_t j, int64_t n) {
           const T* col = col_factors + (j - cols.begin);
           apply_span<T>(s, s.span(b, i, j, n), [=](size_t k, auto at, Vec<T> m) CAME_LANES {
             return hn::Mul(hn::Mul(m, row), at.load(col + k));
           });
         });
-      }
+      });
     });
     return;
   }

@@ -140,8 +140,8 @@ HWY_INLINE V smaller(V a, V b) {
   return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
 }
 
-/// The scale of a block: its largest magnitude; a NaN is never lost.
-HWY_INLINE float scale_of(const float* values, size_t n) {
+/// The largest magnitude; a NaN is never lost.
+HWY_INLINE float largest_of(const float* values, size_t n) {
   VecF most = hn::Zero(Lanes<float>());
   for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES { most = larger(hn::Abs(at.load(values + j)), most); });
   HWY_ALIGN float lanes[kLanes<float>] = {};
@@ -150,7 +150,7 @@ HWY_INLINE float scale_of(const float* values, size_t n) {
   for (const float lane : lanes) {
     if (lane > largest || lane != lane) largest = lane;
   }
-  return algorithms::usable_scale(largest);
+  return largest;
 }
 
 /// algorithms::encode
@@ -179,6 +179,46 @@ HWY_INLINE void decode_block(const int8_t* codes, size_t n, float scale, int lev
     const VecI code = hn::PromoteTo(Lanes<int32_t>(), load_narrow<int8_t>(codes + j, n - j));
     const VecF t = hn::Div(hn::ConvertTo(Lanes<float>(), code), set(static_cast<float>(levels)));
     at.store(hn::Mul(set(scale), hn::Mul(t, hn::Abs(t))), values + j);
+  });
+}
+
+/// algorithms::decode_second_moment
+HWY_INLINE VecF decode_second_moment(VecF code, float scale) {
+  const VecF t = hn::Mul(code, set(algorithms::kSecondMomentStep));
+  return hn::Mul(set(scale), square(square(t)));
+}
+
+/// algorithms::encode_second_moment, drawing for the elements from `whole` on.
+HWY_INLINE void encode_second_moments(const float* values, size_t n, float scale, uint64_t key, uint64_t whole,
+                                      uint8_t* codes) {
+  if (!(scale > 0.0F)) {
+    std::memset(codes, 0, n);
+    return;
+  }
+  const VecF zero = hn::Zero(Lanes<float>());
+  const VecF one = set(1.0F);
+  const VecF last = set(static_cast<float>(algorithms::kLevelsSecondMoment - 1));
+  for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES {
+    const VecF v = at.load(values + j);
+    const VecF root = hn::Sqrt(hn::Sqrt(hn::Div(v, set(scale))));
+    const VecF t = hn::Mul(set(static_cast<float>(algorithms::kLevelsSecondMoment)), root);
+    const VecI floor = hn::ConvertTo(Lanes<int32_t>(), hn::IfThenElse(hn::Lt(t, last), t, last));
+    const VecF below = hn::ConvertTo(Lanes<float>(), floor);
+    const VecF low = decode_second_moment(below, scale);
+    const VecF high = decode_second_moment(hn::Add(below, one), scale);
+    const VecF draw = hn::Mul(to_float(hn::ShiftRight<8>(random_lanes(key, whole + j))), set(0x1p-24F));
+    const auto up = hn::Lt(hn::Mul(draw, hn::Sub(high, low)), hn::Sub(v, low));
+    const VecF code = hn::Add(below, hn::IfThenElseZero(up, one));
+    const VecF kept = hn::IfThenElse(hn::And(hn::Eq(code, zero), hn::Gt(v, zero)), one, code);
+    const auto narrow = hn::DemoteTo(Narrow<uint8_t>(), hn::ConvertTo(Lanes<int32_t>(), kept));
+    store_narrow<uint8_t>(narrow, codes + j, n - j);
+  });
+}
+
+HWY_INLINE void decode_second_moments(const uint8_t* codes, size_t n, float scale, float* values) {
+  for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES {
+    const VecI code = hn::PromoteTo(Lanes<int32_t>(), load_narrow<uint8_t>(codes + j, n - j));
+    at.store(decode_second_moment(hn::ConvertTo(Lanes<float>(), code), scale), values + j);
   });
 }
 

@@ -38,22 +38,34 @@ struct Factors {
 
   /// Takes sum = sum over j of x_ij into the average of row i.
   HWY_INLINE void average_row(int64_t b, int64_t i, double sum) const {
-    average(row[s.row_at(b, i)], beta, sum / static_cast<double>(s.t.view.cols) + eps);
+    average(row[s.row_at(b, i)], static_cast<T>(1 - beta), sum / static_cast<double>(s.t.view.cols) + eps);
   }
   template <class Sums>
   HWY_INLINE void average_cols(int64_t b, Range cols, const Sums* sums) const {
     T* c = col + s.col_at(b, cols.begin);
-    const auto n = static_cast<double>(s.t.view.rows);
-    for (int64_t k = 0; k < cols.count; ++k) average(c[k], beta, static_cast<double>(sums[k]) / n + eps);
+    const double share = 1 / static_cast<double>(s.t.view.rows);
+    const auto rate = static_cast<T>(1 - beta);
+    const double plus = eps;
+    for (int64_t k = 0; k < cols.count; ++k) average(c[k], rate, static_cast<double>(sums[k]) * share + plus);
   }
 
   /// 1 / sqrt(c_j).  Two roots instead of one of r_i c_j: the product of two tiny averages would be 0.
   HWY_INLINE void inverse_roots(int64_t b, Range cols, T* to) const {
     const T* c = col + s.col_at(b, cols.begin);
-    for (int64_t k = 0; k < cols.count; ++k) to[k] = static_cast<T>(1 / std::sqrt(static_cast<double>(c[k])));
+    for (int64_t k = 0; k < cols.count; ++k) to[k] = 1 / std::sqrt(c[k]);
   }
   HWY_INLINE double inverse_root(int64_t b, int64_t i) const {
     return 1 / std::sqrt(static_cast<double>(row[s.row_at(b, i)]));
+  }
+  /// Calls f(i, factor / sqrt(r_i)) for a range of rows.  The roots of many rows are taken at once.
+  template <class F>
+  HWY_INLINE void for_rows(int64_t b, Range rows, double factor, const F& f) const {
+    for_chunks(rows, [&](int64_t first, int64_t n) {
+      HWY_ALIGN T factors[kChunk];
+      const T* r = row + s.row_at(b, first);
+      for (int64_t k = 0; k < n; ++k) factors[k] = static_cast<T>(factor / std::sqrt(static_cast<double>(r[k])));
+      for (int64_t k = 0; k < n; ++k) f(first + k, factors[k]);
+    });
   }
 
   /// Sum of the row averages of matrix b.

@@ -24,15 +24,14 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   const Vec<T> decay = set(static_cast<T>(s.o.weight_decay));
 
   const bool cautious = s.o.cautious != 0;
-  T* second = s.state<T>("exp_avg_sq");
 
   for_spans(s, tile, [&](int64_t b, const Span& span) {
-    HWY_ALIGN T scratch[3][kChunk];
+    HWY_ALIGN T scratch[4][kChunk];
     const bool reads_gradient = phase == PhaseKind::moments || cautious;
     const T* g = reads_gradient ? open(s.grad, span, scratch[0]) : nullptr;
     T* p = open(s.param, span, scratch[1]);
     T* m = open(s.momentum, span, scratch[2]);
-    T* v = second + s.grad.at(span);
+    T* v = open(s.second_moment, span, scratch[3]);
     const auto gradient = [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(g + k), factor); };
     // The update before the trust ratio, from the stored moments: (22).
     const auto direction = [=](size_t k, auto at, Vec<T> first, Vec<T> mean) CAME_LANES {

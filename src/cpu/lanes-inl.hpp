@@ -102,9 +102,12 @@ class Sum {
 #else
     const T* all = lanes_;
 #endif
-    double sum = 0;
-    for (size_t k = 0; k < kLanes<T>; ++k) sum += static_cast<double>(all[k]);
-    return sum;
+    double sums[kLanes<T>];
+    for (size_t k = 0; k < kLanes<T>; ++k) sums[k] = static_cast<double>(all[k]);
+    for (size_t half = kLanes<T> / 2; half > 0; half /= 2) {
+      for (size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
+    }
+    return sums[0];
   }
 
  private:

@@ -19,7 +19,7 @@ HWY_INLINE void update_moments(const Subject& s, const Span& span, T* m, T* v, c
                                const Next& next) {
   const Vec<T> rate1 = set(static_cast<T>(1 - s.o.beta1));
   const Vec<T> rate2 = set(static_cast<T>(1 - s.o.beta2));
-  const bool plain = s.momentum.dtype == kType<T>;
+  const bool plain = s.momentum.dtype == kType<T> && s.second_moment.dtype == kType<T>;
   const auto lanes = [&](size_t k, auto at) CAME_LANES {
     const Vec<T> g = gradient(k, at);
     const Vec<T> first = blend(at.load(m + k), rate1, g);
@@ -31,6 +31,7 @@ HWY_INLINE void update_moments(const Subject& s, const Span& span, T* m, T* v, c
   for_lanes<T>(span.n, lanes);
   if (plain) return;
   store_rounded(s.momentum, span, m);
+  store_rounded(s.second_moment, span, v);
   for_lanes<T>(span.n, [&](size_t k, auto at) CAME_LANES { next(k, at, at.load(m + k), at.load(v + k)); });
 }
 

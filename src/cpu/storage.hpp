@@ -23,8 +23,9 @@ struct Span {
 struct Storage {
   void* data = nullptr;
   DType dtype = DType::f32;
-  int64_t cols = 0;         ///< Of a local row.
-  float* scales = nullptr;  ///< Of codes, one per block.
+  int64_t cols = 0;            ///< Of a local row.
+  float* scales = nullptr;     ///< Of codes, one per block.
+  bool second_moment = false;  ///< Codes without sign, always drawn.
   bool stochastic = false;
   uint64_t key = 0;  ///< Of stochastic rounding.
 

@@ -17,6 +17,11 @@ template <class T>
 inline constexpr DType kType = std::is_same_v<T, double> ? DType::f64 : DType::f32;
 
 inline void read_codes(const Storage& s, const Span& span, float* to) {
+  if (s.second_moment) {
+    const uint8_t* codes = static_cast<const uint8_t*>(s.data) + s.at(span);
+    for_blocks(s, span, [&](size_t j, size_t n, float scale) { decode_second_moments(codes + j, n, scale, to + j); });
+    return;
+  }
   const bool wide = s.dtype == DType::i8;
   int8_t unpacked[kChunk];
   const int8_t* codes = static_cast<const int8_t*>(s.data) + s.at(span);
@@ -29,12 +34,20 @@ inline void read_codes(const Storage& s, const Span& span, float* to) {
 }
 
 inline void write_codes(const Storage& s, const Span& span, const float* from) {
+  if (s.second_moment) {
+    uint8_t* codes = static_cast<uint8_t*>(s.data) + s.at(span);
+    for_blocks(s, span, [&](size_t j, size_t n, float& scale) {
+      scale = algorithms::second_moment_scale(largest_of(from + j, n));
+      encode_second_moments(from + j, n, scale, s.key, span.whole + j, codes + j);
+    });
+    return;
+  }
   const bool wide = s.dtype == DType::i8;
   const int levels = wide ? algorithms::kLevelsInt8 : algorithms::kLevelsInt4;
   int8_t packed[kChunk];
   int8_t* codes = wide ? static_cast<int8_t*>(s.data) + s.at(span) : packed;
   for_blocks(s, span, [&](size_t j, size_t n, float& scale) {
-    scale = scale_of(from + j, n);
+    scale = algorithms::usable_scale(largest_of(from + j, n));
     encode_block(from + j, n, scale, levels, codes + j);
   });
   if (!wide) {

@@ -25,6 +25,12 @@ Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, doub
   grad = {step.grads[index].data, t.grad_dtype, cols};
   momentum = find_state("exp_avg");
   momentum.scales = static_cast<float*>(find_state("exp_avg_scale").data);
+  if (!t.factored) {
+    second_moment = find_state("exp_avg_sq");
+    second_moment.scales = static_cast<float*>(find_state("exp_avg_sq_scale").data);
+    second_moment.second_moment = true;
+    if (second_moment.scales != nullptr) second_moment.key = key(algorithms::Stream::second_moment);
+  }
   if (o.stochastic_rounding != 0) {
     param.stochastic = momentum.stochastic = true;
     param.key = key(algorithms::Stream::parameter);

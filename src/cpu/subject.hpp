@@ -60,6 +60,7 @@ class Subject {
   Storage param;
   Storage grad;
   Storage momentum;
+  Storage second_moment;  ///< Of Adam and LAMB.
 
   /// A state tensor of full precision by name; null if there is none.
   template <class T>
@@ -130,10 +131,10 @@ class Subject {
   Derived* derived_;
 };
 
-/// Exponential moving average of a statistic, in f64 and rounded once.
+/// Exponential moving average of a statistic, with rate = 1 - beta.
 template <class T>
-CAME_CPU_INLINE void average(T& statistic, double beta, double value) {
-  statistic = static_cast<T>(beta * static_cast<double>(statistic) + (1 - beta) * value);
+CAME_CPU_INLINE void average(T& statistic, T rate, double value) {
+  statistic += rate * (static_cast<T>(value) - statistic);
 }
 
 template <class T>

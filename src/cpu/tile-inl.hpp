@@ -19,11 +19,11 @@ namespace HWY_NAMESPACE {
 inline constexpr size_t kRows = 4;
 
 /// Calls f(i, number of rows as a constant) for a range of rows.
-template <class F>
+template <size_t kBlock = kRows, class F>
 HWY_INLINE void for_row_blocks(Range rows, const F& f) {
   const int64_t end = rows.begin + rows.count;
   int64_t i = rows.begin;
-  for (; i + static_cast<int64_t>(kRows) <= end; i += kRows) f(i, std::integral_constant<size_t, kRows>());
+  for (; i + static_cast<int64_t>(kBlock) <= end; i += kBlock) f(i, std::integral_constant<size_t, kBlock>());
   for (; i < end; ++i) f(i, std::integral_constant<size_t, 1>());
 }
 
@@ -40,7 +40,8 @@ HWY_INLINE void for_chunks(Range cols, const F& f) {
 /// code cares where they begin, they are one run.
 template <class F>
 HWY_INLINE void for_spans(const Subject& s, const Tile& tile, const F& f) {
-  const bool run = tile.cols.count == s.t.view.cols && s.momentum.scales == nullptr;
+  const bool codes = s.momentum.scales != nullptr || s.second_moment.scales != nullptr;
+  const bool run = tile.cols.count == s.t.view.cols && !codes;
   for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
     if (run) {
       for_chunks({0, tile.rows.count * tile.cols.count},

@@ -109,9 +109,13 @@ class Update {
       const Rows<T, R> gradient(s, s.grad, panel.b, i, j, n);
       const auto g = gradient.rows();
       const Vec<T> scale = factor();
+      const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
       Sum<T> sum[R];
       for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
-        for (size_t r = 0; r < R; ++r) sum[r].add(k, x(at.load(g[r] + k), scale));
+        for (size_t r = 0; r < R; ++r) {
+          if (r < (R + 1) / 2) __builtin_prefetch(g[r] + k + ahead, 0, 2);
+          sum[r].add(k, x(at.load(g[r] + k), scale));
+        }
       });
       for (size_t r = 0; r < R; ++r) sums[r] += sum[r].total();
     });
@@ -125,11 +129,13 @@ class Update {
       const auto g = gradient.rows();
       const Vec<T> scale = factor();
       T* sums = panel.sums_at(j);
+      const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
       T* more = weighted + (weighted != nullptr ? j - panel.cols.begin : 0);
       for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
         Vec<T> total = x(at.load(g[0] + k), scale);
         Vec<T> other = hn::Mul(total, set(weights[0]));
         for (size_t r = 1; r < R; ++r) {
+          if (r >= (R + 1) / 2) __builtin_prefetch(g[r] + k + ahead, 0, 2);
           const Vec<T> value = x(at.load(g[r] + k), scale);
           total = hn::Add(total, value);
           other = hn::Add(other, hn::Mul(value, set(weights[r])));
@@ -162,12 +168,18 @@ class Update {
   /// Sum over columns j of weighted_j / c_j.
   template <class Sums>
   HWY_INLINE double divided(const Sums* weighted, const T* statistic, int64_t count) const {
-    double lanes[8] = {};
-    for (int64_t k = 0; k < count; ++k) {
-      lanes[k % 8] += static_cast<double>(weighted[k]) / static_cast<double>(statistic[k]);
-    }
+    constexpr int64_t kSums = 8;
+    double sums[kSums] = {};
+    const auto add = [&](int64_t k, int64_t n) CAME_LANES {
+      for (int64_t x = 0; x < n; ++x) {
+        sums[x] += static_cast<double>(weighted[k + x]) / static_cast<double>(statistic[k + x]);
+      }
+    };
+    int64_t k = 0;
+    for (; k + kSums <= count; k += kSums) add(k, kSums);
+    add(k, count - k);
     double sum = 0;
-    for (const double lane : lanes) sum += lane;
+    for (const double part : sums) sum += part;
     return sum;
   }
 

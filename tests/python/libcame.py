@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-AUTO, REFERENCE = 0, 1  # backends
+AUTO, REFERENCE, CPU = 0, 1, 3  # backends
 DTYPES = {"float64": 1, "float32": 2, "bfloat16": 3, "float16": 4, "int64": 5, "int8": 6, "uint8": 7}
 _NAMES = {number: name for name, number in DTYPES.items()}
 
@@ -176,10 +176,12 @@ class Plan:
 
 
 class Stepper(Plan):
-    """The reference backend on copies of numpy arrays; `step(grads)` advances `self.params` in place."""
+    """Copies of numpy arrays on the backend that CAME_TEST_BACKEND names, the reference if none; `step(grads)` advances
+    `self.params` in place."""
 
     def __init__(self, word, params, **options):
-        super().__init__(word, [np.array(p, copy=True, order="C") for p in params], REFERENCE, np.zeros, **options)
+        backend = {"cpu": CPU, "reference": REFERENCE}[os.environ.get("CAME_TEST_BACKEND", "reference")]
+        super().__init__(word, [np.array(p, copy=True, order="C") for p in params], backend, np.zeros, **options)
 
     def step(self, grads, lr=None):
         self.run(self.bind([np.asarray(g, order="C") for g in grads], lr))
