@@ -101,7 +101,7 @@ def measure(subject: subjects.Subject, params: subjects.Parameters, baseline, se
     for lane in lanes[1:]:
         for _ in range(WARMUP):
             lane.step()
-    growth = machine.growth_bytes(running.step)
+    growth = machine.growth_bytes(running.step_afresh)
     seconds = seconds_in_turn(lanes, settings["repetitions"], settings["time_limit"])
     nanoseconds = np.median(seconds, axis=0) / count * 1e9
     moved = subject.bytes_moved

@@ -1,16 +1,18 @@
 """Who is compared: our optimizers through the C ABI, and each one's best-known implementation for PyTorch.
 
 A subject is made from a list of torch parameters with gradients, which it shares with the baseline, and then has
-`step()`, `state_bytes` and `buffer_bytes`.  Ours and the rival of the same name do the same arithmetic, as far as the
+`step()`, `step_afresh()`, `state_bytes` and `buffer_bytes`.  Ours and the rival of the same name do the same arithmetic, as far as the
 rival's options allow.
 """
 
+import mmap
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from came_pytorch import CAME
 from pytorch_optimizer import SM3, Lamb
@@ -47,17 +49,30 @@ def _zeros(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     return torch.zeros(shape, dtype=getattr(torch, dtype))
 
 
+def _untouched(size: int) -> np.ndarray:
+    return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8)
+
+
 class Ours:
     """One of our optimizers on the memory of torch tensors."""
 
     def __init__(self, params: Parameters, word: str, **options):
         self._plan = libcame.Plan(word, params, libcame.AUTO, _zeros, lr=LR, **options)
-        self._step = self._plan.bind([p.grad for p in params])
+        self._grads = [p.grad for p in params]
+        self._step = self._plan.bind(self._grads)
         self.state_bytes = self._plan.memory.state
         self.buffer_bytes = self._plan.memory.workspace + self._plan.memory.reductions
 
     def step(self) -> None:
         self._plan.run(self._step)
+
+    def step_afresh(self) -> None:
+        """A step whose buffers no one has touched: the process grows by what the step uses of them."""
+        memory = self._plan.memory
+        kept = self._plan.workspace, self._plan.reductions
+        self._plan.workspace, self._plan.reductions = _untouched(memory.workspace), _untouched(memory.reductions)
+        self._plan.run(self._plan.bind(self._grads))
+        self._plan.workspace, self._plan.reductions = kept
 
 
 class Rival:
@@ -67,7 +82,7 @@ class Rival:
 
     def __init__(self, optimizer: torch.optim.Optimizer):
         self._optimizer = optimizer
-        self.step = optimizer.step
+        self.step = self.step_afresh = optimizer.step
 
     @property
     def state_bytes(self) -> int:
