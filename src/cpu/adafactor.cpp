@@ -59,11 +59,21 @@ class Direction {
     HWY_ALIGN T scratch[kChunk];
     T* m = open(s.momentum, span, scratch);
     const bool in_momentum = s.o.lr_in_momentum != 0;
+    const double decay = alpha * s.o.weight_decay;
+    const Vec<T> step = set(static_cast<T>((in_momentum ? 1.0 : alpha) * direction));
+    const Vec<T> rate = set(static_cast<T>(1 - s.o.beta1));
+    const Vec<T> factor = set(static_cast<T>(in_momentum ? alpha : 1.0));
+    const auto blend_lanes = [=](size_t k, auto at) CAME_LANES {
+      const Vec<T> value = blend(at.load(m + k), rate, hn::Mul(u(k, at), factor));
+      at.store(value, m + k);
+      return value;
+    };
+    if (blends_ && applies_ && s.o.cautious == 0 && s.momentum.dtype == kType<T>) {
+      move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES { return hn::Mul(blend_lanes(k, at), step); });
+      return;
+    }
     if (blends_) {
-      const Vec<T> keep = set(static_cast<T>(1 - s.o.beta1));
-      const Vec<T> factor = set(static_cast<T>(in_momentum ? alpha : 1.0));
-      for_lanes<T>(span.n, [&](size_t k, auto at)
-                               CAME_LANES { at.store(blend(at.load(m + k), keep, hn::Mul(u(k, at), factor)), m + k); });
+      for_lanes<T>(span.n, blend_lanes);
       store_rounded(s.momentum, span, m);
     }
     const Vec<T> scale = set(static_cast<T>(s.factor));
@@ -71,13 +81,11 @@ class Direction {
                                CAME_LANES { return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), scale)); };
     if (agreements_ != nullptr) *agreements_ += sum_over<T>(span.n, agreement);
     if (!applies_) return;
-    const double decay = alpha * s.o.weight_decay;
-    const Vec<T> factor = set(static_cast<T>((in_momentum ? 1.0 : alpha) * direction));
     if (s.o.cautious == 0) {
-      move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(m + k), factor); });
+      move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(m + k), step); });
     } else {
       move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES {
-        return hn::Mul(hn::Mul(at.load(m + k), factor), agreement(k, at));
+        return hn::Mul(hn::Mul(at.load(m + k), step), agreement(k, at));
       });
     }
   }

@@ -119,7 +119,7 @@ void run_momentum(const Subject& s, const Tile& tile) {
   instability<T>(s).accumulate(tile, update.factors,
                                [&](const Panel<T>& panel, const T* col_factors, const auto& row_done) {
                                  const double own = update.factors.own_root(panel.b);
-                                 for_row_blocks<2>(panel.rows, [&](int64_t i, auto count) {
+                                 for_row_blocks(panel.rows, [&](int64_t i, auto count) {
                                    constexpr size_t R = decltype(count)::value;
                                    T row_factors[R];
                                    for (size_t r = 0; r < R; ++r)
@@ -162,6 +162,38 @@ HWY_INLINE void apply_span(const Subject& s, const Span& span, const Move& move)
   });
 }
 
+/// The same for R rows of a matrix: moves by m times the factors of row and column.
+template <class T, size_t R>
+HWY_INLINE void apply_rows(const Subject& s, int64_t b, int64_t i, int64_t j, int64_t n, std::array<T, R> of_rows,
+                           const T* col) {
+  if (s.o.cautious != 0) {
+    for (size_t r = 0; r < R; ++r) {
+      const Vec<T> row = set(of_rows[r]);
+      apply_span<T>(s, s.span(b, i + static_cast<int64_t>(r), j, n),
+                    [=](size_t k, auto at, Vec<T> m) CAME_LANES { return hn::Mul(hn::Mul(m, row), at.load(col + k)); });
+    }
+    return;
+  }
+  const Rows<T, R> params(s, s.param, b, i, j, n);
+  const Rows<T, R> momentum(s, s.momentum, b, i, j, n);
+  const auto p = params.rows();
+  const auto m = momentum.rows();
+  const double decay = s.lr * s.o.weight_decay;
+  const Vec<T> shrink = set(static_cast<T>(decay));
+  const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
+  for_lanes<T>(static_cast<size_t>(n), [=](size_t k, auto at) CAME_LANES {
+    for (size_t r = 0; r < R; ++r) {
+      __builtin_prefetch(p[r] + k + ahead, 1, 2);
+      __builtin_prefetch(m[r] + k + ahead, 0, 2);
+      const Vec<T> old = at.load(p[r] + k);
+      const Vec<T> shrinkage = decay != 0 ? hn::Mul(shrink, old) : hn::Zero(Lanes<T>());
+      const Vec<T> move = hn::Mul(hn::Mul(at.load(m[r] + k), set(of_rows[r])), at.load(col + k));
+      at.store(hn::Sub(old, hn::Add(shrinkage, move)), p[r] + k);
+    }
+  });
+  for (size_t r = 0; r < R; ++r) store(s.param, params.span[r], p[r]);
+}
+
 /// theta <- theta - lr wd theta - lr m / sqrt(S) : (13)
 template <class T>
 void run_apply(const Subject& s, const Tile& tile) {
@@ -170,13 +202,14 @@ void run_apply(const Subject& s, const Tile& tile) {
   if (s.t.factored) {
     for_panels(factors, tile, [&](int64_t b, Range rows, Range cols, const T* col_factors) {
       const double factor = step(b) * factors.own_root(b) * s.derived(b).confidence;
-      factors.for_rows(b, rows, factor, [&](int64_t i, T of_row) {
-        const Vec<T> row = set(of_row);
+      for_row_blocks(rows, [&](int64_t i, auto count) {
+        constexpr size_t R = decltype(count)::value;
+        std::array<T, R> of_rows;
+        for (size_t r = 0; r < R; ++r) {
+          of_rows[r] = static_cast<T>(factor * factors.inverse_root(b, i + static_cast<int64_t>(r)));
+        }
         for_chunks(cols, [&](int64_t j, int64_t n) {
-          const T* col = col_factors + (j - cols.begin);
-          apply_span<T>(s, s.span(b, i, j, n), [=](size_t k, auto at, Vec<T> m) CAME_LANES {
-            return hn::Mul(hn::Mul(m, row), at.load(col + k));
-          });
+          apply_rows<T, R>(s, b, i, j, n, of_rows, col_factors + (j - cols.begin));
         });
       });
     });

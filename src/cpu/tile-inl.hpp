@@ -15,7 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace came::cpu {
 namespace HWY_NAMESPACE {
 
-/// Rows taken together: sums over columns are loaded and stored once for all of them.
+/// Rows taken together: sums over columns are loaded and stored once for all of them, and the next ones are prefetched
+/// into the second cache meanwhile.
 inline constexpr size_t kRows = 4;
 
 /// Calls f(i, number of rows as a constant) for a range of rows.
