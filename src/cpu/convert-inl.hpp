@@ -128,22 +128,18 @@ HWY_INLINE VecU stochastic_f16(VecF v, VecU random) {
   return finish_f16(bits, hn::Add(whole, up), hn::Add(magnitude, hn::ShiftRight<19>(random)));
 }
 
-/// The larger; NaN if either is.
-template <class V>
-HWY_INLINE V larger(V a, V b) {
-  return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
-}
-
-/// The smaller; NaN if either is.
-template <class V>
-HWY_INLINE V smaller(V a, V b) {
-  return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
+/// The larger of numbers that are not negative; NaN if either is: as whole numbers their bits have the same order, and
+/// a NaN, of whatever sign, is above all others.
+template <class T>
+HWY_INLINE Vec<T> larger(Vec<T> a, Vec<T> b) {
+  const hn::RebindToUnsigned<Lanes<T>> bits;
+  return hn::BitCast(Lanes<T>(), hn::Max(hn::BitCast(bits, a), hn::BitCast(bits, b)));
 }
 
 /// The largest magnitude; a NaN is never lost.
 HWY_INLINE float largest_of(const float* values, size_t n) {
   VecF most = hn::Zero(Lanes<float>());
-  for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES { most = larger(hn::Abs(at.load(values + j)), most); });
+  for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES { most = larger<float>(hn::Abs(at.load(values + j)), most); });
   HWY_ALIGN float lanes[kLanes<float>] = {};
   hn::Store(most, Lanes<float>(), lanes);
   float largest = 0;

@@ -55,17 +55,22 @@ void visit_panel(const Subject& s, int64_t b, const Tile& tile, T* rows, T* cols
   const T* row = s.state<T>("accumulator_row");
   const T* col = s.state<T>("accumulator_col");
   for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
-    const Vec<T> old_row = set(row[s.row_at(b, i)]);
+    const T of_row = row[s.row_at(b, i)];
+    const Vec<T> old_row = set(of_row);
+    // A NaN must not be lost in a minimum.  x86 gives the second operand if there is one, others give the NaN: that
+    // keeps the column's; the row's is added.
+    const Vec<T> nan = set(of_row != of_row ? of_row : T{0});
     HWY_ALIGN T lanes[kLanes<T>] = {};
     for_chunks(tile.cols, [&](int64_t j, int64_t n) {
       const T* old_col = col + s.col_at(b, j);
       T* most = cols + (j - tile.cols.begin);
       Vec<T> row_most = hn::Load(Lanes<T>(), lanes);
       visit<T>(
-          s, s.span(b, i, j, n), [=](size_t k, auto at) CAME_LANES { return smaller(old_row, at.load(old_col + k)); },
+          s, s.span(b, i, j, n),
+          [=](size_t k, auto at) CAME_LANES { return hn::Add(hn::Min(old_row, at.load(old_col + k)), nan); },
           [&](size_t k, auto at, Vec<T> cover) CAME_LANES {
-            row_most = larger(cover, row_most);
-            at.store(larger(cover, at.load(most + k)), most + k);
+            row_most = larger<T>(cover, row_most);
+            at.store(larger<T>(cover, at.load(most + k)), most + k);
           });
       hn::Store(row_most, Lanes<T>(), lanes);
     });
