@@ -55,9 +55,9 @@ struct Tensor {
   MatrixView view;
   Local local;
   std::vector<State> states;
-  int64_t first_state = 0;    ///< Index of states[0] among all states of the plan.
-  int64_t slot_blocks = 1;    ///< Blocks in a slot: one per matrix of the whole tensor, or one.
-  int64_t first_derived = 0;  ///< Index of its first Derived among all of the plan: one per local block of a slot.
+  int64_t first_state = 0;     ///< Index of states[0] among all states of the plan.
+  int64_t slot_blocks = 1;     ///< Blocks in a slot: one per matrix of the whole tensor, or one.
+  int64_t first_derived = 0;   ///< Index of its first Derived among all of the plan: one per local block of a slot.
   int64_t column_factors = 0;  ///< Lean: room for a number per column and local matrix, in the workspace, in doubles.
   std::vector<Slot> slots;     ///< One per phase.
   Range tiles;                 ///< Among those of the plan: matrix by matrix, rows first.
