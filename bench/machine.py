@@ -36,6 +36,12 @@ def _caches() -> dict[str, str]:
     return caches
 
 
+def _huge_pages() -> str:
+    """The system's setting; a container may not show it."""
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.read_text().strip() if setting.exists() else "unknown"
+
+
 def _compiler(library: Path) -> str:
     """What compiled the library, from the note that GCC and Clang leave in it."""
     match = re.search(rb"GCC: \([^\0]*|[\w ]*clang version [^\0]*", library.read_bytes())
@@ -55,7 +61,7 @@ def describe(library: Path) -> dict:
         "caches": _caches(),
         "memory_gib": round(_kilobytes("meminfo", "MemTotal") / 2**20, 1),
         "kernel": f"{platform.system()} {re.match(r'[0-9.]*', platform.release())[0]}",
-        "huge_pages": Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text().strip(),
+        "huge_pages": _huge_pages(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch_simd": torch.backends.cpu.get_cpu_capability(),
