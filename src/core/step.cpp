@@ -153,6 +153,32 @@ double scalar_or(const came_tensor* scalar, int64_t index, double fallback) {
 
 bool found_inf(const came_step& step) { return scalar_or(step.found_inf, 0, 0) != 0; }
 
+double gradient_norm(const Plan& plan, int64_t phase, const came_step& step) {
+  const int norm = plan.find(PhaseKind::norm);
+  if (norm < 0 || phase <= norm) return 0;
+  const Phase& p = plan.phases[static_cast<size_t>(norm)];
+  const double* squares = static_cast<const double*>(step.reductions) + p.offset;
+  double sum = 0;
+  for (int64_t k = 0; k < p.count; ++k) sum += squares[k];
+  return std::sqrt(sum);
+}
+
+double gradient_factor(const came_options& o, const came_step& step, double norm) {
+  const double unscale = 1 / scalar_or(step.grad_scale, 0, 1);
+  if (o.max_grad_norm == 0 || norm == 0) return unscale;
+  if (!std::isfinite(norm)) return 0;
+  return unscale * std::min(1.0, o.max_grad_norm / (norm + 1e-6));
+}
+
+void raise_counters(const Plan& plan, const came_step& step) {
+  const int64_t count = step.step->ndim == 0 ? 1 : step.step->shape[0];
+  const bool one_each = count == static_cast<int64_t>(plan.tensors.size());
+  const Cells counters(step.step->data, static_cast<DType>(step.step->dtype));
+  for (int64_t k = 0; k < count; ++k) {
+    if (!one_each || is_active(step, k)) counters.set(k, counters.get(k) + 1);
+  }
+}
+
 void validate_step(const Plan& plan, const came_step& step) {
   check_lists(plan, step);
   check_tensors(plan, step);

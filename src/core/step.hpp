@@ -25,6 +25,13 @@ void check_tensor(const came_tensor& given, const std::string& label, const char
 double scalar_or(const came_tensor* scalar, int64_t index, double fallback);
 bool found_inf(const came_step& step);
 
+/// Norm of the unscaled gradient of the whole plan, once the norm phase is reduced; 0 before, or where no group clips.
+double gradient_norm(const Plan& plan, int64_t phase, const came_step& step);
+/// What a gradient is multiplied with: docs/algorithms.md, equation (2).
+double gradient_factor(const came_options& options, const came_step& step, double norm);
+/// Counts a step that is done: for all tensors, or for those it touched.
+void raise_counters(const Plan& plan, const came_step& step);
+
 /// Does the step touch this tensor?
 inline bool is_active(const came_step& step, int64_t tensor) {
   return step.active == nullptr || step.active[tensor] != 0;

@@ -3,7 +3,7 @@
 // contiguous run of tiles, the same in every phase.  Results depend on neither waves nor workers.
 #include "core/backend.hpp"
 
-#include <cmath>
+#include <algorithm>
 
 #include "core/message.hpp"
 #include "core/step.hpp"
@@ -69,34 +69,15 @@ class Run {
  private:
   [[nodiscard]] PhaseKind kind(int64_t phase) const { return plan_.phases[static_cast<size_t>(phase)].kind; }
 
-  /// Norm of the unscaled gradient of the whole plan; 0 before it is known, or where no group clips.
-  [[nodiscard]] double gradient_norm(int64_t phase) const {
-    const int norm = plan_.find(PhaseKind::norm);
-    if (norm < 0 || phase <= norm) return 0;
-    const core::Phase& p = plan_.phases[static_cast<size_t>(norm)];
-    const double* squares = static_cast<const double*>(step_.reductions) + p.offset;
-    double sum = 0;
-    for (int64_t k = 0; k < p.count; ++k) sum += squares[k];
-    return std::sqrt(sum);
-  }
-
-  /// What a gradient is multiplied with: docs/algorithms.md, equation (2).
-  [[nodiscard]] double gradient_factor(const came_options& o, double norm) const {
-    const double unscale = 1 / core::scalar_or(step_.grad_scale, 0, 1);
-    if (o.max_grad_norm == 0 || norm == 0) return unscale;
-    if (!std::isfinite(norm)) return 0;
-    return unscale * std::min(1.0, o.max_grad_norm / (norm + 1e-6));
-  }
-
   [[nodiscard]] Subject subject(int64_t index, double norm) const {
     const came_options& options = plan_.options(plan_.tensors[static_cast<size_t>(index)]);
-    return {plan_, step_, index, gradient_factor(options, norm)};
+    return {plan_, step_, index, core::gradient_factor(options, step_, norm)};
   }
 
   void run_wave(Range tensors, Range phases, const Worker& worker) const {
     const Range tiles = tiles_of(tensors, worker);
     for (int64_t phase = phases.begin; phase < phases.begin + phases.count; ++phase) {
-      const double norm = gradient_norm(phase);
+      const double norm = core::gradient_norm(plan_, phase, step_);
       if (phase > 0 && kind(phase - 1) != PhaseKind::norm) {
         if (phase > phases.begin) worker.wait();
         finish(tensors, phase - 1, norm, worker);
@@ -174,22 +155,13 @@ class Run {
   const Kernel& norm_kernel_;
 };
 
-void raise_counters(const core::Plan& plan, const came_step& step) {
-  const int64_t count = step.step->ndim == 0 ? 1 : step.step->shape[0];
-  const bool one_each = count == static_cast<int64_t>(plan.tensors.size());
-  const core::Cells counters(step.step->data, static_cast<DType>(step.step->dtype));
-  for (int64_t k = 0; k < count; ++k) {
-    if (!one_each || core::is_active(step, k)) counters.set(k, counters.get(k) + 1);
-  }
-}
-
 void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
   if (core::found_inf(step)) return;
   int64_t elements = 0;
   for (const Tensor& t : plan.tensors) elements += t.local_elements;
   const Run run(plan, step);
   in_parallel(elements >= kWorthwhile, [&](const Worker& worker) { run(phases, worker); });
-  if (phases.begin + phases.count == static_cast<int64_t>(plan.phases.size())) raise_counters(plan, step);
+  if (phases.begin + phases.count == static_cast<int64_t>(plan.phases.size())) core::raise_counters(plan, step);
 }
 
 }  // namespace

@@ -10,16 +10,20 @@ namespace {
 
 Target supported() {
 #if HWY_ARCH_X86
-  Target set = 0;
-  if (__builtin_cpu_supports("sse4.2")) set |= HWY_SSE4;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-    set |= HWY_AVX2;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      set |= HWY_AVX3;
-    }
-  }
-  return (set | HWY_STATIC_TARGET) & HWY_TARGETS;
+  // All that Highway lets the compiler use for a target: a virtual machine may hide one of them and show the others.
+  const bool sse4 = __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("sse4.1") &&
+                    __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
+                    __builtin_cpu_supports("aes");
+  const bool avx2 = sse4 && __builtin_cpu_supports("avx") && __builtin_cpu_supports("avx2") &&
+                    __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                    __builtin_cpu_supports("f16c");
+  const bool avx3 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  Target set = HWY_STATIC_TARGET;
+  if (sse4) set |= HWY_SSE4;
+  if (avx2) set |= HWY_AVX2;
+  if (avx3) set |= HWY_AVX3;
+  return set & HWY_TARGETS;
 #else
   return HWY_STATIC_TARGET;
 #endif

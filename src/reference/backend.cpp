@@ -29,34 +29,6 @@ const Kernel& kernel_of(Algorithm algorithm) {
   core::fail(Status::internal, "no kernel for algorithm ", static_cast<int>(algorithm));
 }
 
-/// Norm of the unscaled gradient of the whole plan, once the norm phase is reduced; 0 where no group clips.
-double gradient_norm(const core::Plan& plan, int phase, const came_step& step) {
-  const int norm = plan.find(PhaseKind::norm);
-  if (norm < 0 || phase <= norm) return 0;
-  const core::Phase& p = plan.phases[static_cast<size_t>(norm)];
-  const double* squares = static_cast<const double*>(step.reductions) + p.offset;
-  double sum = 0;
-  for (int64_t k = 0; k < p.count; ++k) sum += squares[k];
-  return std::sqrt(sum);
-}
-
-/// What a gradient is multiplied with: docs/algorithms.md, equation (2).
-double gradient_factor(const came_options& o, const came_step& step, double norm) {
-  const double unscale = 1 / core::scalar_or(step.grad_scale, 0, 1);
-  if (o.max_grad_norm == 0 || norm == 0) return unscale;
-  if (!std::isfinite(norm)) return 0;
-  return unscale * std::min(1.0, o.max_grad_norm / (norm + 1e-6));
-}
-
-void raise_counters(const core::Plan& plan, const came_step& step) {
-  const int64_t count = step.step->ndim == 0 ? 1 : step.step->shape[0];
-  const bool one_each = count == static_cast<int64_t>(plan.tensors.size());
-  const Cells counters(step.step->data, static_cast<DType>(step.step->dtype));
-  for (int64_t k = 0; k < count; ++k) {
-    if (!one_each || core::is_active(step, k)) counters.set(k, counters.get(k) + 1);
-  }
-}
-
 void run_norm(const Subject& s, const Tile& tile, const Block& out) {
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double g = s.grad(b, i, j);
@@ -68,10 +40,10 @@ void run_one(const core::Plan& plan, int phase, const came_step& step) {
   if (core::found_inf(step)) return;
   const Kernel& kernel = kernel_of(plan.algorithm);
   const PhaseKind kind = plan.phases[static_cast<size_t>(phase)].kind;
-  const double norm = gradient_norm(plan, phase, step);
+  const double norm = core::gradient_norm(plan, phase, step);
   const auto subject = [&](int64_t index) {
     const came_options& options = plan.options(plan.tensors[static_cast<size_t>(index)]);
-    return Subject(plan, step, index, gradient_factor(options, step, norm));
+    return Subject(plan, step, index, core::gradient_factor(options, step, norm));
   };
 
   if (phase > 0) {
@@ -95,7 +67,7 @@ void run_one(const core::Plan& plan, int phase, const came_step& step) {
     }
   }
   core::combine_partials(plan, phase, workspace, static_cast<double*>(step.reductions));
-  if (static_cast<size_t>(phase) + 1 == plan.phases.size()) raise_counters(plan, step);
+  if (static_cast<size_t>(phase) + 1 == plan.phases.size()) core::raise_counters(plan, step);
 }
 
 void run_phases(const core::Plan& plan, core::Range phases, const came_step& step) {
