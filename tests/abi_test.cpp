@@ -17,7 +17,7 @@ TEST(Abi, StructsHaveTheirPublishedSizes) {
   EXPECT_EQ(sizeof(came_state_info), 64U);
   EXPECT_EQ(sizeof(came_matrix_view), 32U);
   EXPECT_EQ(sizeof(came_reduction), 32U);
-  EXPECT_EQ(sizeof(came_memory), 56U);
+  EXPECT_EQ(sizeof(came_memory), 64U);
   EXPECT_EQ(sizeof(came_step), 128U);
   EXPECT_EQ(sizeof(came_parameter), 96U);
   EXPECT_EQ(sizeof(came_named_tensor), 64U);
@@ -46,7 +46,7 @@ TEST(Abi, StructOfANewerAbiIsRefused) {
   expect_status(came_plan_step(plan, &step), CAME_STATUS_ABI_MISMATCH, "step.struct_size");
   came_memory memory = CAME_MEMORY_INIT;
   memory.struct_size = 8;
-  expect_status(came_plan_memory(plan, &memory), CAME_STATUS_ABI_MISMATCH, "memory.struct_size is 8, expected 56");
+  expect_status(came_plan_memory(plan, &memory), CAME_STATUS_ABI_MISMATCH, "memory.struct_size is 8, expected 64");
   came_plan_destroy(plan);
 }
 

@@ -39,7 +39,8 @@ enum {
   CAME_STATUS_UNSUPPORTED = 2,      /**< Sound, but this build or backend cannot do it. */
   CAME_STATUS_ABI_MISMATCH = 3,     /**< A struct_size this library does not know. */
   CAME_STATUS_OUT_OF_MEMORY = 4,    /**< The host ran out of memory. */
-  CAME_STATUS_INTERNAL = 5          /**< A defect of the library; please report it. */
+  CAME_STATUS_INTERNAL = 5,         /**< A defect of the library; please report it. */
+  CAME_STATUS_DEVICE = 6            /**< The device or its driver refused; the message has its words. */
 };
 
 /** Message of this thread's last failed call; "" if none failed.  Valid until the thread's next failed call. */
@@ -267,12 +268,13 @@ typedef struct came_memory {
   int64_t state_bytes;     /**< Optimizer state. */
   int64_t workspace_bytes; /**< Scratch that a step needs. */
   int64_t reduction_bytes; /**< Reduction buffer that a step needs. */
-  int64_t peak_bytes;      /**< State, workspace and reductions: all the optimizer holds during a step. */
+  int64_t table_bytes;     /**< Memory of its device that the plan itself holds; 0 on the host. */
+  int64_t peak_bytes;      /**< State, workspace, reductions and tables: all the optimizer holds during a step. */
 } came_memory;
 
 /** Initial value of a came_memory. */
 #define CAME_MEMORY_INIT \
-  { sizeof(came_memory), 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_memory), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * What one step reads and writes.  Tensors come in the plan's order, on the plan's device, and must not overlap, which

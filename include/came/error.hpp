@@ -20,6 +20,7 @@ enum class Status : came_status {
   abi_mismatch = CAME_STATUS_ABI_MISMATCH,          ///< A struct_size the library does not know.
   out_of_memory = CAME_STATUS_OUT_OF_MEMORY,        ///< The host ran out of memory.
   internal = CAME_STATUS_INTERNAL,                  ///< A defect of the library.
+  device = CAME_STATUS_DEVICE,                      ///< The device or its driver refused.
 };
 
 /// What every function of the C++ interface throws.

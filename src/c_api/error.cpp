@@ -51,6 +51,8 @@ const char* came_status_name(came_status status) {
       return "out of memory";
     case CAME_STATUS_INTERNAL:
       return "internal error";
+    case CAME_STATUS_DEVICE:
+      return "device error";
     default:
       return "unknown status";
   }

@@ -65,7 +65,10 @@ came_status came_plan_create(const came_options* groups, int32_t group_count, co
                              int64_t tensor_count, came_backend backend, int32_t device_index, came_plan** plan) {
   return guarded([&] {
     required(plan, "plan");
-    *plan = new came_plan{build(groups, group_count, tensors, tensor_count, backend, device_index)};
+    auto made = std::make_unique<came_plan>();
+    made->plan = build(groups, group_count, tensors, tensor_count, backend, device_index);
+    core::prepare(made->plan);
+    *plan = made.release();
   });
 }
 

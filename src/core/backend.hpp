@@ -1,6 +1,8 @@
 // What a backend is: a name, the memory it works on, how it cuts matrices, and a function that runs phases.
 #pragma once
 
+#include <memory>
+
 #include "core/plan.hpp"
 
 namespace came::core {
@@ -14,7 +16,18 @@ struct Backend {
   /// raises *step.step.  With found_inf set it changes no parameter, state or step.  It cannot fail, allocates nothing
   /// and, on a device, never waits for it.
   void (*run_phases)(const Plan& plan, Range phases, const came_step& step);
+
+  // On a device; null on the host.
+
+  /// Doubles of workspace beside the tiles' blocks.
+  int64_t (*extra_workspace)(const Plan& plan) = nullptr;
+  /// What a plan that is to be run keeps in memory of its device, and how many bytes that takes.
+  std::shared_ptr<const void> (*make_tables)(const Plan& plan) = nullptr;
+  int64_t (*table_bytes)(const Plan& plan) = nullptr;
 };
+
+/// Makes a plan fit to be run: a device needs its tables there.
+void prepare(Plan& plan);
 
 /// The backend with this number; throws if this build has none.
 const Backend& find_backend(came_backend backend);

@@ -4,6 +4,10 @@
 
 namespace came::core {
 
+void prepare(Plan& plan) {
+  if (plan.backend->make_tables != nullptr) plan.tables = plan.backend->make_tables(plan);
+}
+
 const Backend& find_backend(came_backend backend) {
   switch (backend) {
     case CAME_BACKEND_AUTO:

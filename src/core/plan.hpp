@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -105,8 +106,10 @@ struct Plan {
   std::vector<Phase> phases;
   int64_t state_count = 0;
   int64_t derived_offset = 0;  ///< In the workspace, in doubles.
+  int64_t extra_offset = 0;    ///< Likewise: what the backend wants for itself.
   came_memory memory{};
   bool sharded = false;
+  std::shared_ptr<const void> tables;  ///< Of the backend, in memory of its device: core::prepare.
 
   [[nodiscard]] const came_options& options(const Tensor& tensor) const {
     return groups[static_cast<size_t>(tensor.group)];

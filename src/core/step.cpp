@@ -42,6 +42,10 @@ void check_scalar(const Plan& plan, const came_tensor* given, const char* role, 
     invalid(label, ": ", role, " is on ", device_name(given->device), ", expected cpu or ",
             device_name(plan.backend->device));
   }
+  if (given->device != CAME_DEVICE_CPU && given->device_index != plan.device_index) {
+    invalid(label, ": ", role, " is on ", device_name(given->device), ":", given->device_index, ", expected device ",
+            plan.device_index);
+  }
   if (elements > 0) check_address(given->data, element_size(static_cast<DType>(given->dtype)), label, role);
 }
 

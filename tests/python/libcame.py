@@ -67,7 +67,7 @@ StateInfo = _struct(
 Memory = _struct(
     "Memory",
     ("reserved", _i32),
-    *[(n, _i64) for n in ("parameters", "gradients", "state", "workspace", "reductions", "peak")],
+    *[(n, _i64) for n in ("parameters", "gradients", "state", "workspace", "reductions", "tables", "peak")],
 )
 Step = _struct(
     "Step",
