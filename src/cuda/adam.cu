@@ -1,0 +1,99 @@
+// Adam and AdamW: docs/algorithms.md, equations (18) to (21).
+// One visit, G + 2M + 2V + 2P bytes per parameter; `cautious` makes it two.
+#include <type_traits>
+
+#include "cuda/device/launch.cuh"
+#include "cuda/device/moments.cuh"
+
+namespace came::cuda {
+namespace {
+
+template <class K>
+__global__ void __launch_bounds__(kNarrow) moments_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  constexpr int R = N == 4 ? 2 : 1;
+  if (is_skipped(a)) return;
+  const Part part = a.parts[blockIdx.x];
+  const Subject<T> s(a, part.tensor);
+  if (s.k.active == 0) return;
+  const Team<kNarrow> team;
+  const Moments<K> moments(s);
+  const bool applies = a.phase_kind == PhaseKind::apply;
+  const bool blends = !applies || a.split == 0;
+  const bool cautious = s.o.cautious != 0;
+  const bool decoupled = a.algorithm == Algorithm::adamw;
+  const T l2 = static_cast<T>(decoupled ? 0.0 : s.o.weight_decay);
+  const T decay = static_cast<T>(decoupled ? s.k.lr * s.o.weight_decay : 0.0);
+  const T root = static_cast<T>(1 / sqrt(s.k.correction2));
+  const T eps = static_cast<T>(s.o.eps);
+  const T rate = static_cast<T>(s.k.lr / s.k.correction1 * (cautious && applies ? s.derived(0).direction : 1.0));
+  int agreements = 0;
+  for_vectors<N, R>(team, s, part.batch, part, [&](const Where(&w)[R]) {
+    typename Moments<K>::Loaded raw[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) raw[r] = moments.load(w[r], true);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      T g[N];
+      T p[N];
+      T m[N];
+      T v[N];
+      moments.gradient(raw[r], g);
+      K::Param::decode(moments.param, raw[r].p, p);
+      K::Momentum::decode(moments.momentum, raw[r].m, m);
+      Moments<K>::V::decode(moments.second, raw[r].v, v);
+      if (l2 != T{0}) {  // (18)
+#pragma unroll
+        for (int n = 0; n < N; ++n) g[n] += l2 * p[n];
+      }
+      if (blends) moments.blend_both(w[r], g, m, v);
+      if (cautious && !applies) {
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          if (n < w[r].count) agreements += static_cast<int>(agreeing(m[n], g[n]));
+        }
+      }
+      if (!applies) continue;
+      // (20), (21)
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const T divisor = sqrt(v[n]) * root + eps;
+        T move = m[n] * rate / divisor;
+        if (cautious) move *= agreeing(m[n], g[n]);
+        p[n] = moved(p[n], decay, move);
+      }
+      K::Param::store(moments.param, w[r], p);
+    }
+  });
+  if (applies) return;
+  if (cautious) count_agreement(team, s, agreements);
+  arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+              [&] { finish_agreement(team, s, a.phase, true); });
+}
+
+__global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {
+  if (is_skipped(a) || !a.tensors[blockIdx.x].sharded || a.scalars[blockIdx.x].active == 0) return;
+  const Team<kNarrow> team;
+  with_subject(a, blockIdx.x, [&](const auto& s) {
+    if (a.phase_kind == PhaseKind::moments) finish_agreement(team, s, a.phase, false);
+  });
+}
+
+void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+  with_types(launch.kind, [&](auto types) {
+    using K = decltype(types);
+    launch_parts(moments_kernel<K>, args, launch, kNarrow, 0, stream);
+  });
+}
+
+void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+
+}  // namespace
+
+const Kernels& adam_kernels() {
+  static constexpr Kernels kernels{run, finish};
+  return kernels;
+}
+
+}  // namespace came::cuda

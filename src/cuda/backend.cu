@@ -1,0 +1,298 @@
+// The CUDA backend: what a call says is written into the workspace, then each phase is one launch per kind of tensor.
+// Everything goes through kernel arguments to the caller's stream, so that a captured graph holds all it needs; scalars
+// on the device are read when it is replayed.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/message.hpp"
+#include "core/step.hpp"
+#include "cuda/device/subject.cuh"
+#include "cuda/kernels.hpp"
+
+namespace came::cuda {
+namespace {
+
+/// Words that one launch carries in its arguments, which may take 32,764 bytes.
+template <int Count>
+struct Words {
+  uint64_t* to;
+  int32_t count;
+  uint64_t value[Count];
+};
+constexpr int kMostWords = 4064;
+constexpr int kFewWords = 448;
+
+template <int Count>
+__global__ void bind_kernel(const __grid_constant__ Words<Count> words) {
+  const int k = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (k < words.count) words.to[k] = words.value[k];
+}
+
+__device__ double value_of(const Args& a, const ScalarTable& scalar, int64_t k, double fallback) {
+  if (scalar.data != nullptr) return scalar_at(scalar.data, scalar.dtype, k);
+  if (scalar.word < 0) return fallback;
+  return __longlong_as_double(static_cast<long long>(a.words[scalar.word + k]));
+}
+
+constexpr int kBegin = 512;
+
+/// Reads a step's scalars for every tensor, counts the step, and makes counters of arrivals ready.
+__global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ Args a) {
+  const Team<kBegin> team;
+  if (is_skipped(a)) return;
+  double norm = 0;
+  if (a.norm_count > 0) {
+    const double* squares = a.reductions + a.norm_offset;
+    norm = sqrt(team.sum_of(a.norm_count, [&](int64_t k) { return squares[k]; }));
+  }
+  const double scale = value_of(a, a.grad_scale, 0, 1.0);
+  for (int64_t k = team.rank; k < a.tensor_count; k += kBegin) {
+    const TensorTable& t = a.tensors[k];
+    const came_options& o = a.groups[t.group];
+    Scalars s{};
+    s.lr = value_of(a, a.lr, t.group, o.lr);
+    s.count = value_of(a, a.step, a.step.each != 0 ? k : 0, 0.0) + 1;
+    double factor = 1 / scale;
+    if (o.max_grad_norm != 0 && norm != 0) {  // (2)
+      factor = isfinite(norm) ? factor * fmin(1.0, o.max_grad_norm / (norm + 1e-6)) : 0.0;
+    }
+    s.factor = o.maximize != 0 ? -factor : factor;
+    s.beta2 = o.beta2_decay < 0 ? 1 - pow(s.count, o.beta2_decay) : o.beta2;  // (14)
+    s.correction1 = 1 - pow(o.beta1, s.count);
+    s.correction2 = 1 - pow(o.beta2, s.count);
+    s.correction3 = 1 - pow(o.beta3, s.count);
+    for (uint64_t stream = 1; stream < 4; ++stream) {
+      s.keys[stream] = algorithms::rounding_key(o.seed, static_cast<uint64_t>(s.count), t.id,
+                                                static_cast<algorithms::Stream>(stream));
+    }
+    const uint64_t* pointers = a.words + t.pointers;
+    s.active = pointers[1] != 0;
+    uint64_t addresses = pointers[0] | pointers[1];
+    for (const int8_t at : {t.states.momentum, t.states.second, t.states.full, t.states.res_full}) {
+      if (at != 0) addresses |= pointers[at];
+    }
+    const bool wide = t.dtype == DType::bf16 && t.grad_dtype == DType::bf16;
+    const bool rows_fit = t.cols % (wide ? 8 : 4) == 0 || t.batch * t.rows == 1;
+    s.vectors = addresses % 16 == 0 && rows_fit;
+    a.scalars[k] = s;
+    a.agreements[k] = 0;
+    a.arrivals[a.block_count + k] = 0;
+  }
+  for (int64_t k = team.rank; k < a.block_count; k += kBegin) a.arrivals[k] = 0;
+  if (a.raises == 0 || a.step.data == nullptr) return;
+  team.sync();
+  for (int64_t k = team.rank; k < (a.step.each != 0 ? a.tensor_count : 1); k += kBegin) {
+    if (a.step.each != 0 && a.scalars[k].active == 0) continue;
+    void* data = const_cast<void*>(a.step.data);
+    if (a.step.dtype == DType::f32) {
+      static_cast<float*>(data)[k] += 1;
+    } else if (a.step.dtype == DType::i64) {
+      static_cast<int64_t*>(data)[k] += 1;
+    } else {
+      static_cast<double*>(data)[k] += 1;
+    }
+  }
+}
+
+const Kernels& kernels_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::came:
+      return came_kernels();
+    case Algorithm::adafactor:
+      return adafactor_kernels();
+    case Algorithm::adam:
+    case Algorithm::adamw:
+      return adam_kernels();
+    case Algorithm::lamb:
+      return lamb_kernels();
+    case Algorithm::sm3:
+      return sm3_kernels();
+  }
+  core::fail(Status::internal, "no kernels for algorithm ", static_cast<int>(algorithm));
+}
+
+bool on_device(const came_tensor* scalar) { return scalar != nullptr && scalar->device == CAME_DEVICE_CUDA; }
+int64_t count_of(const came_tensor& scalar) { return scalar.ndim == 0 ? 1 : scalar.shape[0]; }
+
+/// One call.
+class Call {
+ public:
+  Call(const core::Plan& plan, const came_step& step)
+      : plan_(plan),
+        step_(step),
+        tables_(*static_cast<const Tables*>(plan.tables.get())),
+        kernels_(kernels_of(plan.algorithm)),
+        stream_(static_cast<cudaStream_t>(step.stream)) {}
+
+  void operator()(Range phases) {
+    const int64_t last = phases.begin + phases.count;
+    prepare();
+    bind();
+    args_.raises = last == static_cast<int64_t>(plan_.phases.size()) ? 1 : 0;
+    begin(phases.begin);
+    for (int64_t phase = phases.begin; phase < last; ++phase) {
+      const auto at = static_cast<int>(phase);
+      if (phase > phases.begin && kind(phase - 1) == PhaseKind::norm) {
+        args_.raises = 0;  // done
+        begin(phase);
+      }
+      if (plan_.sharded && phase > 0 && kind(phase - 1) != PhaseKind::norm) {
+        set_phase(at - 1);
+        kernels_.finish(args_, stream_);
+      }
+      set_phase(at);
+      clear_slots(plan_.phases[static_cast<size_t>(phase)]);
+      for (const Launch& launch : tables_.launches[phase]) {
+        if (kind(phase) == PhaseKind::norm) {
+          run_norm(args_, launch, stream_);
+        } else {
+          kernels_.run(args_, launch, stream_);
+        }
+      }
+    }
+    check(cudaGetLastError(), "step: a launch failed");
+  }
+
+ private:
+  [[nodiscard]] PhaseKind kind(int64_t phase) const { return plan_.phases[static_cast<size_t>(phase)].kind; }
+
+  void set_phase(int phase) {
+    args_.phase = phase;
+    args_.phase_kind = kind(phase);
+  }
+
+  void prepare() {
+    const Room room = room_of(plan_);
+    auto* workspace = static_cast<double*>(step_.workspace);
+    double* own = workspace + plan_.extra_offset;
+    args_.tensors = tables_.tensors;
+    args_.groups = tables_.groups;
+    args_.tiles = tables_.tiles;
+    args_.parts = tables_.parts;
+    args_.tensor_count = static_cast<int64_t>(plan_.tensors.size());
+    args_.group_count = static_cast<int64_t>(plan_.groups.size());
+    args_.block_count = tables_.block_count;
+    args_.workspace = workspace;
+    args_.derived = reinterpret_cast<Derived*>(workspace + plan_.derived_offset);
+    args_.scalars = reinterpret_cast<Scalars*>(own + room.scalars);
+    args_.words = reinterpret_cast<uint64_t*>(own + room.words);
+    args_.arrivals = reinterpret_cast<unsigned*>(own + room.arrivals);
+    args_.agreements = reinterpret_cast<unsigned long long*>(own + room.agreements);
+    args_.reductions = static_cast<double*>(step_.reductions);
+    args_.algorithm = plan_.algorithm;
+    args_.split = plan_.find(PhaseKind::moments) >= 0 || plan_.find(PhaseKind::momentum) >= 0 ? 1 : 0;
+  }
+
+  /// A scalar: where it lies on the device, or its values after the words so far.
+  template <class Put>
+  ScalarTable place(const came_tensor* scalar, int64_t& word, const Put& put) {
+    if (scalar == nullptr) return {nullptr, DType::f64, 0, -1};
+    const int64_t count = count_of(*scalar);
+    const int32_t each = count > 1 ? 1 : 0;
+    if (on_device(scalar)) return {scalar->data, static_cast<DType>(scalar->dtype), each, -1};
+    const int64_t first = word;
+    for (int64_t k = 0; k < count; ++k) {
+      const double value = core::scalar_or(scalar, k, 0);
+      uint64_t bits = 0;
+      std::memcpy(&bits, &value, sizeof bits);
+      put(bits);
+    }
+    return {nullptr, DType::f64, each, first};
+  }
+
+  /// Sends what changes from step to step: addresses and host scalars.
+  void bind() {
+    Words<kMostWords> batch;
+    batch.to = args_.words;
+    batch.count = 0;
+    int64_t word = 0;
+    const auto put = [&](uint64_t value) {
+      batch.value[batch.count++] = value;
+      ++word;
+      if (batch.count == kMostWords) {
+        send(batch);
+        batch.to += kMostWords;
+        batch.count = 0;
+      }
+    };
+    const auto put_address = [&](const void* data) { put(reinterpret_cast<uintptr_t>(data)); };
+    for (size_t k = 0; k < plan_.tensors.size(); ++k) {
+      const core::Tensor& t = plan_.tensors[k];
+      const bool active = core::is_active(step_, static_cast<int64_t>(k));
+      put_address(active ? step_.params[k].data : nullptr);
+      put_address(active ? step_.grads[k].data : nullptr);
+      for (size_t s = 0; s < t.states.size(); ++s) {
+        put_address(active ? step_.states[static_cast<size_t>(t.first_state) + s].data : nullptr);
+      }
+    }
+    args_.lr = place(step_.lr, word, put);
+    args_.step = place(step_.step, word, put);
+    args_.grad_scale = place(step_.grad_scale, word, put);
+    args_.found_inf = on_device(step_.found_inf) ? place(step_.found_inf, word, put) : ScalarTable{nullptr, DType::f64, 0, -1};
+    if (batch.count > 0) send(batch);
+  }
+
+  void send(const Words<kMostWords>& batch) {
+    constexpr int kThreads = 128;
+    const auto blocks = static_cast<unsigned>((batch.count + kThreads - 1) / kThreads);
+    if (batch.count > kFewWords) {
+      bind_kernel<<<blocks, kThreads, 0, stream_>>>(batch);
+      return;
+    }
+    Words<kFewWords> few;
+    few.to = batch.to;
+    few.count = batch.count;
+    std::copy_n(batch.value, batch.count, few.value);
+    bind_kernel<<<blocks, kThreads, 0, stream_>>>(few);
+  }
+
+  void begin(int64_t phase) {
+    const int norm = plan_.find(PhaseKind::norm);
+    const bool known = norm >= 0 && phase > norm;
+    args_.norm_offset = known ? plan_.phases[static_cast<size_t>(norm)].offset : 0;
+    args_.norm_count = known ? plan_.phases[static_cast<size_t>(norm)].count : 0;
+    begin_kernel<<<1, kBegin, 0, stream_>>>(args_);
+  }
+
+  /// Slots count what this rank does not hold, and tensors that are not active, as zeros.
+  void clear_slots(const core::Phase& phase) {
+    if (phase.count == 0 || (!plan_.sharded && phase.kind != PhaseKind::norm)) return;
+    cudaMemsetAsync(args_.reductions + phase.offset, 0, static_cast<size_t>(phase.count) * sizeof(double), stream_);
+  }
+
+  const core::Plan& plan_;
+  const came_step& step_;
+  const Tables& tables_;
+  const Kernels& kernels_;
+  cudaStream_t stream_;
+  Args args_{};
+};
+
+void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
+  if (!on_device(step.found_inf) && core::found_inf(step)) return;
+  if (plan.tables == nullptr) core::fail(Status::internal, "a plan for cuda was not prepared");
+  const OnDevice here(plan.device_index);
+  Call call(plan, step);
+  call(phases);
+  const bool ends = phases.begin + phases.count == static_cast<int64_t>(plan.phases.size());
+  if (ends && !on_device(step.step)) core::raise_counters(plan, step);
+}
+
+int64_t extra_workspace(const core::Plan& plan) { return room_of(plan).total; }
+
+}  // namespace
+}  // namespace came::cuda
+
+namespace came::core {
+
+const Backend& cuda_backend() {
+  static constexpr Tiling tiling{int64_t{1} << 15, int64_t{1} << 15, 256, true};
+  static constexpr Backend backend{"cuda",           CAME_DEVICE_CUDA,      tiling, cuda::run_phases, cuda::extra_workspace,
+                                   cuda::make_tables, cuda::table_bytes};
+  return backend;
+}
+
+}  // namespace came::core

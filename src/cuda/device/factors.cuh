@@ -1,0 +1,225 @@
+// What follows from the partial results of all tiles: averages of row and column means, their roots, slots for other
+// ranks.  Done by the block that comes last to a matrix, or, once ranks have reduced, by a kernel of its own.
+// docs/algorithms.md, equations (5), (6), (11).
+#pragma once
+
+#include "cuda/device/panel.cuh"
+
+namespace came::cuda {
+
+/// Results of the tiles of matrix b, combined in f64 in tile order, or as the ranks have reduced them.
+template <class Op, class T>
+__device__ inline double column_result(const Subject<T>& s, int phase, int64_t b, int v, int64_t j, bool tiles) {
+  const TensorTable& t = s.t;
+  if (!tiles) return s.reduced(phase, b)[s.slot(phase).rows * t.whole_rows + v * t.whole_cols + t.first_col + j];
+  const Range range = s.tiles_of(b);
+  double total = 0;
+  for (int64_t k = range.begin; k < range.begin + range.count; ++k) {
+    const Part& tile = s.a.tiles[k];
+    if (j < tile.col || j >= tile.col + tile.cols) continue;
+    const int halves = s.a.phase_kind == PhaseKind::momentum ? tile.halves : 1;
+    for (int h = 0; h < halves; ++h) {
+      total = Op::of(static_cast<double>(s.cols(tile, phase, v + h)[j - tile.col]), total);
+    }
+  }
+  return total;
+}
+
+template <class Op, class T>
+__device__ inline double row_result(const Subject<T>& s, int phase, int64_t b, int v, int64_t i, bool tiles) {
+  const TensorTable& t = s.t;
+  if (!tiles) return s.reduced(phase, b)[v * t.whole_rows + t.first_row + i];
+  const Range range = s.tiles_of(b);
+  double total = 0;
+  for (int64_t k = range.begin; k < range.begin + range.count; ++k) {
+    const Part& tile = s.a.tiles[k];
+    if (i < tile.row || i >= tile.row + tile.rows) continue;
+    total = Op::of(static_cast<double>(s.rows(tile, v)[i - tile.row]), total);
+  }
+  return total;
+}
+
+/// Scalar k of matrix b, or of the whole tensor; from the end if k is negative.
+template <int Threads, class T>
+__device__ inline double scalar_result(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, int k,
+                                       bool tiles) {
+  const SlotTable& slot = s.slot(phase);
+  const int at = k < 0 ? slot.scalars + k : k;
+  if (!tiles) return s.reduced(phase, b)[slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + at];
+  const Range range = s.tiles_of(b);
+  return team.sum_of(range.count, [&](int64_t x) { return s.scalars(s.a.tiles[range.begin + x])[at]; });
+}
+
+template <int Threads, class T>
+__device__ inline double scalar_total(const Team<Threads>& team, const Subject<T>& s, int phase, int k, bool tiles) {
+  const SlotTable& slot = s.slot(phase);
+  const int at = k < 0 ? slot.scalars + k : k;
+  if (tiles) {
+    return team.sum_of(s.t.blocks * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[at]; });
+  }
+  const int64_t size = slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + slot.scalars;
+  const int64_t blocks = s.t.per_matrix ? s.t.whole_batch : 1;
+  return team.sum_of(blocks, [&](int64_t x) {
+    return s.a.reductions[s.t.slots[phase].offset + (x + 1) * size - slot.scalars + at];
+  });
+}
+
+/// Moving averages of the means over rows and over columns of a non-negative matrix.
+template <class T>
+struct Factors {
+  const Subject<T>& s;
+  T* row;
+  T* col;
+  double beta;
+  double eps;
+
+  [[nodiscard]] __device__ T rate() const { return static_cast<T>(1 - beta); }
+  /// Takes the sum over a row into its average; returns it.
+  __device__ T average_row(int64_t b, int64_t i, double sum) const {
+    T& cell = row[s.row_at(b, i)];
+    return cell = blend(cell, rate(), static_cast<T>(sum / static_cast<double>(s.t.whole_cols) + eps));
+  }
+  __device__ T average_col(int64_t b, int64_t j, double sum) const {
+    T& cell = col[s.col_at(b, j)];
+    return cell = blend(cell, rate(), static_cast<T>(sum / static_cast<double>(s.t.whole_rows) + eps));
+  }
+  /// Two roots instead of one of r_i c_j: the product of two tiny averages would be 0.
+  [[nodiscard]] __device__ T col_root(int64_t b, int64_t j) const {
+    if (const T* waiting = s.column_factors(b); waiting != nullptr) return waiting[j];
+    return T{1} / sqrt(col[s.col_at(b, j)]);
+  }
+  /// factor / sqrt(r_i)
+  [[nodiscard]] __device__ T row_root(int64_t b, int64_t i, double factor) const {
+    return static_cast<T>(factor / sqrt(static_cast<double>(row[s.row_at(b, i)])));
+  }
+  template <int Threads>
+  [[nodiscard]] __device__ double mean_of_rows(const Team<Threads>& team, int64_t b) const {
+    const T* rows = row + s.row_at(b, 0);
+    const double sum = team.sum_of(s.t.rows, [&](int64_t i) { return static_cast<double>(rows[i]); });
+    return sum / static_cast<double>(s.t.whole_rows);
+  }
+  /// Root of the mean of the row averages, where a block owns the matrix; elsewhere it is part of what is derived.
+  template <int Threads>
+  [[nodiscard]] __device__ double own_root(const Team<Threads>& team, int64_t b) const {
+    return s.t.owner == Owner::matrix ? sqrt(mean_of_rows(team, b)) : 1.0;
+  }
+
+  /// Finishes the averages of matrix b that no block owned, and the column factors that later ones need.  Returns the mean
+  /// of the row averages; `weighted` becomes what vector 1 adds up to over the averages it belongs to.
+  template <int Threads>
+  __device__ double finish(const Team<Threads>& team, int phase, int64_t b, bool tiles, double* weighted) const {
+    const TensorTable& t = s.t;
+    if (t.owner == Owner::matrix) return 1;
+    double over = 0;
+    if (T* factors = s.column_factors(b); factors != nullptr) {
+      for (int64_t j = team.rank; j < t.cols; j += Threads) {
+        const T c = average_col(b, j, column_result<Add>(s, phase, b, 0, j, tiles));
+        factors[j] = T{1} / sqrt(c);
+        if (weighted != nullptr && t.owner == Owner::rows) {
+          over += column_result<Add>(s, phase, b, 1, j, tiles) / static_cast<double>(c);
+        }
+      }
+    }
+    if (t.owner != Owner::rows) {
+      for (int64_t i = team.rank; i < t.rows; i += Threads) {
+        const T r = average_row(b, i, row_result<Add>(s, phase, b, 0, i, tiles));
+        if (weighted != nullptr && t.owner == Owner::columns) {
+          over += row_result<Add>(s, phase, b, 1, i, tiles) / static_cast<double>(r);
+        }
+      }
+    }
+    if (weighted != nullptr) *weighted = team.sum(over);
+    team.sync();
+    if (t.owner == Owner::columns || (t.owner == Owner::rows && tiles)) return mean_of_rows(team, b);
+    const double n = static_cast<double>(t.whole_rows);
+    const double scalar = scalar_result(team, s, phase, b, 0, tiles);
+    if (t.owner == Owner::rows) return scalar / n;
+    const double* all = s.reduced(phase, b);
+    const double total = team.sum_of(t.whole_rows, [&](int64_t i) { return all[i]; });
+    return beta * scalar / n + (1 - beta) * (total / (n * static_cast<double>(t.whole_cols)) + eps);
+  }
+
+  /// What the ranks add up to the sum of all row averages: of rows that are held in part, the same part.
+  template <int Threads>
+  [[nodiscard]] __device__ double share_of_rows(const Team<Threads>& team, int64_t b) const {
+    const double share = s.t.owner == Owner::none
+                             ? static_cast<double>(s.t.cols) / static_cast<double>(s.t.whole_cols)
+                             : 1.0;
+    const T* rows = row + s.row_at(b, 0);
+    return team.sum_of(s.t.rows, [&](int64_t i) { return static_cast<double>(rows[i]) * share; });
+  }
+};
+
+/// Is the last scalar of this phase the count of `cautious`?  That one is kept per tensor, as a whole number.
+template <class T>
+__device__ inline bool counts_agreement(const Subject<T>& s) {
+  const PhaseKind kind = s.a.phase_kind;
+  return s.o.cautious != 0 && s.a.algorithm != Algorithm::lamb &&
+         (kind == PhaseKind::momentum || kind == PhaseKind::moments || kind == PhaseKind::agreement);
+}
+
+/// Writes matrix b's slot of a phase: what the ranks reduce.  `averages` are those whose rows scalar 0 adds up.
+template <class Op, int Threads, class T>
+__device__ inline void write_slot(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b,
+                                  const Factors<T>* averages) {
+  const TensorTable& t = s.t;
+  const SlotTable& slot = s.slot(phase);
+  double* to = s.reduced(phase, b);
+  for (int v = 0; v < slot.rows; ++v, to += t.whole_rows) {
+    for (int64_t i = team.rank; i < t.rows; i += Threads) to[t.first_row + i] = row_result<Op>(s, phase, b, v, i, true);
+  }
+  for (int v = 0; v < slot.cols; ++v, to += t.whole_cols) {
+    for (int64_t j = team.rank; j < t.cols; j += Threads) to[t.first_col + j] = column_result<Op>(s, phase, b, v, j, true);
+  }
+  const bool of_rows = averages != nullptr && t.per_matrix && t.owner != Owner::columns;
+  for (int k = 0; k < slot.scalars - (counts_agreement(s) ? 1 : 0); ++k) {
+    const double value = of_rows && k == 0 ? averages->share_of_rows(team, b) : scalar_result(team, s, phase, b, k, true);
+    if (team.rank == 0) to[k] = value;
+  }
+}
+
+/// Counts a block that has done its part of matrix b.  The last one of a matrix calls block(b), the last one of a tensor
+/// then tensor().  For a sharded tensor it writes slots instead, and the rest waits for the ranks.
+template <class Op, int Threads, class T, class Block, class Whole>
+__device__ inline void arrive(const Team<Threads>& team, const Subject<T>& s, int64_t b, const Factors<T>* averages,
+                              const Block& block, const Whole& tensor) {
+  const int phase = s.a.phase;
+  const int64_t own = s.t.block + (s.t.per_matrix ? b : 0);
+  if (!arrives_last(team, s.a.arrivals + own, static_cast<unsigned>(s.t.units[phase]))) return;
+  if (s.t.sharded) {
+    write_slot<Op>(team, s, phase, b, averages);
+  } else {
+    block(b);
+  }
+  if (s.t.blocks > 1 &&
+      !arrives_last(team, s.a.arrivals + s.a.block_count + s.index, static_cast<unsigned>(s.t.blocks))) {
+    return;
+  }
+  if (!s.t.sharded) return tensor();
+  if (counts_agreement(s) && team.rank == 0) {
+    const SlotTable& slot = s.slot(phase);
+    s.reduced(phase, 0)[slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + slot.scalars - 1] =
+        static_cast<double>(s.a.agreements[s.index]);
+  }
+}
+
+/// Writes derived().direction from the number of agreeing elements : (3)
+template <int Threads, class T>
+__device__ inline void finish_agreement(const Team<Threads>& team, const Subject<T>& s, int phase, bool tiles) {
+  double factor = 1;
+  if (s.o.cautious != 0) {
+    const double count =
+        tiles ? static_cast<double>(s.a.agreements[s.index]) : scalar_total(team, s, phase, -1, false);
+    factor = s.t.elements / fmax(count, 1e-3 * s.t.elements);
+  }
+  for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).direction = factor;
+}
+
+/// Counts agreeing elements: whole numbers add up to the same in any order.
+template <int Threads, class T>
+__device__ inline void count_agreement(const Team<Threads>& team, const Subject<T>& s, double count) {
+  const double total = team.sum(count);
+  if (team.rank == 0) atomicAdd(s.a.agreements + s.index, static_cast<unsigned long long>(total));
+}
+
+}  // namespace came::cuda

@@ -1,0 +1,120 @@
+// How kernels are launched and how a block finds its matrices.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "cuda/device/panel.cuh"
+#include "cuda/kernels.hpp"
+
+namespace came::cuda {
+
+/// Threads of a block where its size decides how far sums reach before they leave it, and elsewhere.
+inline constexpr int kWide = 512;
+inline constexpr int kNarrow = 256;
+
+template <class T, int Threads>
+union Shelves {
+  Shelf<T, Threads> block;
+  Shelf<T, kWarp> warps[Threads / kWarp];
+};
+
+template <class T, int Threads>
+__device__ inline Shelves<T, Threads>& shelves() {
+  extern __shared__ double shared_memory[];
+  return *reinterpret_cast<Shelves<T, Threads>*>(shared_memory);
+}
+
+/// Calls body(team, shelf, columns, b) for the matrices of a part, each with room for two numbers per column, if it is
+/// a matrix that a team owns whole.
+template <int Threads, class T, class Body>
+__device__ inline void for_matrices(const Subject<T>& s, const Part& part, const Body& body) {
+  Shelves<T, Threads>& all = shelves<T, Threads>();
+  T* columns = reinterpret_cast<T*>(&all + 1);
+  if (s.t.owner == Owner::matrix && s.t.rows * s.t.cols <= kTinyMatrix) {
+    const Team<kWarp> team;
+    T* own = columns + team.index * 2 * s.t.cols;
+    for (int64_t b = part.batch + team.index; b < part.batch + part.batches; b += Threads / kWarp) {
+      body(team, all.warps[team.index], own, b);
+    }
+    __syncthreads();
+    return;
+  }
+  const Team<Threads> team;
+  for (int64_t b = part.batch; b < part.batch + part.batches; ++b) body(team, all.block, columns, b);
+}
+
+/// Calls f with the types of a kind.
+template <class F>
+void with_types(Kind kind, const F& f) {
+  switch (kind) {
+    case Kind::f32_f32:
+      return f(TypesOf<Kind::f32_f32>{});
+    case Kind::f32_bf16:
+      return f(TypesOf<Kind::f32_bf16>{});
+    case Kind::f32_codes:
+      return f(TypesOf<Kind::f32_codes>{});
+    case Kind::bf16_f32:
+      return f(TypesOf<Kind::bf16_f32>{});
+    case Kind::bf16_bf16:
+      return f(TypesOf<Kind::bf16_bf16>{});
+    case Kind::bf16_codes:
+      return f(TypesOf<Kind::bf16_codes>{});
+    case Kind::any32:
+      return f(TypesOf<Kind::any32>{});
+    case Kind::any64:
+      return f(TypesOf<Kind::any64>{});
+  }
+}
+
+/// The kind whose parameter and gradient are stored alike, where nothing else matters.
+constexpr Kind without_momentum(Kind kind) {
+  if (kind == Kind::f32_bf16 || kind == Kind::f32_codes) return Kind::f32_f32;
+  if (kind == Kind::bf16_f32 || kind == Kind::bf16_codes) return Kind::bf16_bf16;
+  return kind;
+}
+
+template <class F>
+void with_gradient_types(Kind kind, const F& f) {
+  switch (without_momentum(kind)) {
+    case Kind::f32_f32:
+      return f(TypesOf<Kind::f32_f32>{});
+    case Kind::bf16_bf16:
+      return f(TypesOf<Kind::bf16_bf16>{});
+    case Kind::any64:
+      return f(TypesOf<Kind::any64>{});
+    default:
+      return f(TypesOf<Kind::any32>{});
+  }
+}
+
+using KernelFunction = void (*)(Args);
+
+/// Launches a kernel over the parts of a launch, with this much shared memory besides the columns'.
+inline void launch_parts(KernelFunction kernel, Args args, const Launch& launch, int threads, size_t shared,
+                         cudaStream_t stream) {
+  const size_t bytes = shared + static_cast<size_t>(launch.buffer);
+  constexpr size_t kPlain = 48 << 10;  // more must be asked for
+  if (bytes > kPlain) {
+    cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(bytes));
+  }
+  args.parts += launch.first;
+  kernel<<<static_cast<unsigned>(launch.count), static_cast<unsigned>(threads), bytes, stream>>>(args);
+}
+
+/// One block per tensor, for what follows from slots.
+inline void launch_tensors(KernelFunction kernel, const Args& args, cudaStream_t stream) {
+  if (args.tensor_count > 0) kernel<<<static_cast<unsigned>(args.tensor_count), kNarrow, 0, stream>>>(args);
+}
+
+/// Calls f(subject) with the arithmetic of a tensor.
+template <class F>
+__device__ inline void with_subject(const Args& a, int64_t tensor, const F& f) {
+  if (a.tensors[tensor].dtype == DType::f64) {
+    f(Subject<double>(a, tensor));
+  } else {
+    f(Subject<float>(a, tensor));
+  }
+}
+
+}  // namespace came::cuda

@@ -1,0 +1,166 @@
+// Loops over parts of tensors: element by element, by rows and columns with a factor for each, and with reductions over
+// both.  All threads of a warp stay together, so that bodies may exchange what they have.
+#pragma once
+
+#include "cuda/device/subject.cuh"
+
+namespace came::cuda {
+
+/// Rows whose factors wait in shared memory.
+inline constexpr int kSegment = 128;
+
+/// Shared memory of a team for one panel.
+template <class T, int Threads>
+struct Shelf {
+  T row[kSegment];
+  T part[kSegment][Threads / kWarp];
+  double total[kSegment];
+};
+
+/// Calls body(where[R]) for all vectors of a part of matrix b, R at a time.
+template <int N, int R, int Threads, class T, class Body>
+__device__ inline void for_vectors(const Team<Threads>& team, const Subject<T>& s, int64_t b, const Part& part,
+                                   const Body& body) {
+  constexpr int kLanes = static_cast<int>(kMomentumBlock) / N;
+  // Rows that follow each other are one long row, unless codes begin anew with each.
+  const bool joined = s.t.contiguous && part.cols == s.t.cols;
+  const int64_t rows = joined ? 1 : part.rows;
+  const int64_t cols = joined ? part.rows * part.cols : part.cols;
+  const int64_t vectors = (cols + N - 1) / N;
+  // A block of codes begins at a lane whose number its size divides.
+  const int64_t wide = rows == 1 ? vectors : (vectors + kLanes - 1) / kLanes * kLanes;
+  const int64_t total = rows * wide;
+  const Frame<N> frame = s.template frame<N>(b, kWarp);
+  const int64_t first_row = part.row;
+  const int64_t first_col = part.col;
+  for (int64_t base = 0; base < total; base += Threads * R) {
+    Where w[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const int64_t v = base + r * Threads + team.rank;
+      const int64_t i = rows == 1 ? 0 : v / wide;
+      const int64_t j = (v - i * wide) * N;
+      w[r] = frame.where(first_row + i, first_col + j, cols - j, v < total);
+    }
+    body(w);
+  }
+}
+
+/// Calls body(where[R], row factors[R], column factors[N]) for a panel of matrix b.  row_factor(i) is called once per row
+/// by one thread, col_factor(j) once per column by each that needs it.
+template <int N, int R, int Threads, class T, class RowFactor, class ColFactor, class Body>
+__device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
+                                 Range rows, Range cols, const RowFactor& row_factor, const ColFactor& col_factor,
+                                 const Body& body) {
+  const Grid<N, Threads> grid(team.rank, cols.count);
+  const Frame<N> frame = s.template frame<N>(b, grid.lanes());
+  for (int64_t chunk = 0; chunk < cols.count; chunk += grid.across * N) {
+    const int64_t j = chunk + grid.x * N;
+    T col[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) col[n] = j + n < cols.count ? col_factor(cols.begin + j + n) : T{0};
+    for (int64_t segment = 0; segment < rows.count; segment += kSegment) {
+      const int height = static_cast<int>(rows.count - segment < kSegment ? rows.count - segment : kSegment);
+      const int64_t first = rows.begin + segment;
+      for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_factor(first + i);
+      team.sync();
+      for (int base = 0; base < height; base += grid.down * R) {
+        Where w[R];
+        T row[R];
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          const int i = base + grid.y + r * grid.down;
+          w[r] = frame.where(first + i, cols.begin + j, cols.count - j, i < height);
+          row[r] = i < height ? shelf.row[i] : T{0};
+        }
+        body(w, row, col);
+      }
+      team.sync();
+    }
+  }
+}
+
+/// The same with body(where, row factors, column factors, values): values[R][N] are combined by Op over rows into
+/// sums[0 .. cols.count), where what lies there counts unless `fresh`, and over columns; done(i, total, first) gets the latter, from one
+/// thread per row, for each run of columns that the team takes at once.
+template <class Op, int N, int R, int Threads, class T, class RowFactor, class ColFactor, class Body, class Done>
+__device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
+                                    Range rows, Range cols, const RowFactor& row_factor, const ColFactor& col_factor,
+                                    T* sums, bool fresh, const Body& body, const Done& done) {
+  const Grid<N, Threads> grid(team.rank, cols.count);
+  const Frame<N> frame = s.template frame<N>(b, grid.lanes());
+  const int lanes = grid.lanes();
+  const int warps = grid.warps();
+  for (int64_t chunk = 0; chunk < cols.count; chunk += grid.across * N) {
+    const int64_t j = chunk + grid.x * N;
+    T col[N];
+    T over[1][N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      col[n] = j + n < cols.count ? col_factor(cols.begin + j + n) : T{0};
+      over[0][n] = T{0};
+    }
+    for (int64_t segment = 0; segment < rows.count; segment += kSegment) {
+      const int height = static_cast<int>(rows.count - segment < kSegment ? rows.count - segment : kSegment);
+      const int64_t first = rows.begin + segment;
+      for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_factor(first + i);
+      team.sync();
+      for (int base = 0; base < height; base += grid.down * R) {
+        Where w[R];
+        T row[R];
+        T values[R][N];
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          const int i = base + grid.y + r * grid.down;
+          w[r] = frame.where(first + i, cols.begin + j, cols.count - j, i < height);
+          row[r] = i < height ? shelf.row[i] : T{0};
+        }
+        body(w, row, col, values);
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          const int i = base + grid.y + r * grid.down;
+          T of_row = values[r][0];
+#pragma unroll
+          for (int n = 1; n < N; ++n) of_row = Op::of(of_row, values[r][n]);
+#pragma unroll
+          for (int n = 0; n < N; ++n) over[0][n] = Op::of(values[r][n], over[0][n]);
+          of_row = over_lanes<Op>(of_row, lanes);
+          if (i < height && grid.x % kWarp == 0) {
+            if (warps == 1) {
+              done(first + i, static_cast<double>(of_row), chunk == 0);
+            } else {
+              shelf.part[i][grid.x / kWarp] = of_row;
+            }
+          }
+        }
+      }
+      team.sync();
+      for (int i = team.rank; warps > 1 && i < height; i += Threads) {
+        double total = 0;
+        for (int k = 0; k < warps; ++k) total = Op::of(static_cast<double>(shelf.part[i][k]), total);
+        done(first + i, total, chunk == 0);
+      }
+      team.sync();
+    }
+    const int64_t room = cols.count - j;
+    T* const to[1] = {sums};
+    grid.template over_rows<Op>(team, over, room < 0 ? 0 : room < N ? static_cast<int>(room) : N, j, to, fresh);
+  }
+}
+
+/// The last of `count` arrivals at a counter, which then is 0 again; what others wrote before they came is visible.
+template <int Threads>
+__device__ inline bool arrives_last(const Team<Threads>&, unsigned* counter, unsigned count) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(counter, 1U) == count - 1;
+    if (last) *counter = 0;
+  }
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
+}  // namespace came::cuda

@@ -1,0 +1,309 @@
+// Elements as kernels see them: N columns of a row at a time, loaded as they are stored, in vectors where everything is
+// aligned, and decoded when they are used.  Formulas: src/algorithms/, the same as on the host.
+#pragma once
+
+#include <cstdint>
+
+#include "algorithms/quantize.hpp"
+#include "algorithms/rounding.hpp"
+#include "came/tensor.hpp"
+
+namespace came::cuda {
+
+using algorithms::kMomentumBlock;
+
+/// Where a tensor or a state of it lies.
+struct Place {
+  char* data;
+  float* scales;  ///< Of codes.
+  int64_t cols;
+  DType dtype;
+  bool second;  ///< A second moment: codes without sign, drawn.
+  bool stochastic;
+  uint64_t key;
+
+  [[nodiscard]] __device__ explicit operator bool() const { return data != nullptr; }
+};
+
+/// N columns of a row: `count` of them are there, all in one vector if `vector`.
+struct Where {
+  int64_t row;
+  int64_t col;
+  uint64_t whole;  ///< Number of the first in the whole tensor.
+  int count;
+  bool vector;
+  int lanes;  ///< Lanes that hold a block of codes together.
+
+  [[nodiscard]] __device__ int64_t at(const Place& p) const { return row * p.cols + col; }
+};
+
+/// Reads or writes N elements of type U.
+template <class U, int N>
+struct alignas(sizeof(U) * N >= 16 ? 16 : sizeof(U) * N) Vector {
+  U v[N];
+};
+
+template <class U, int N>
+__device__ inline Vector<U, N> load_vector(const void* data, int64_t at, const Where& w) {
+  const U* from = static_cast<const U*>(data) + at;
+  if (w.vector) return *reinterpret_cast<const Vector<U, N>*>(from);
+  Vector<U, N> x;
+#pragma unroll
+  for (int n = 0; n < N; ++n) x.v[n] = n < w.count ? from[n] : U{};
+  return x;
+}
+
+template <class U, int N>
+__device__ inline void store_vector(void* data, int64_t at, const Where& w, const Vector<U, N>& x) {
+  U* to = static_cast<U*>(data) + at;
+  if (w.vector) {
+    *reinterpret_cast<Vector<U, N>*>(to) = x;
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    if (n < w.count) to[n] = x.v[n];
+  }
+}
+
+/// f32.
+struct F32 {
+  template <int N>
+  using Raw = Vector<float, N>;
+
+  template <int N>
+  __device__ static Raw<N> load(const Place& p, const Where& w) {
+    return load_vector<float, N>(p.data, w.at(p), w);
+  }
+  template <int N>
+  __device__ static void decode(const Place&, const Raw<N>& raw, float (&x)[N]) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = raw.v[n];
+  }
+  /// Leaves in x what was stored.
+  template <int N>
+  __device__ static void store(const Place& p, const Where& w, float (&x)[N]) {
+    Raw<N> raw;
+#pragma unroll
+    for (int n = 0; n < N; ++n) raw.v[n] = x[n];
+    store_vector<float, N>(p.data, w.at(p), w, raw);
+  }
+};
+
+/// bf16.
+struct BF16 {
+  template <int N>
+  using Raw = Vector<uint16_t, N>;
+
+  template <int N>
+  __device__ static Raw<N> load(const Place& p, const Where& w) {
+    return load_vector<uint16_t, N>(p.data, w.at(p), w);
+  }
+  template <class T, int N>
+  __device__ static void decode(const Place&, const Raw<N>& raw, T (&x)[N]) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = algorithms::f32_from_bf16(raw.v[n]);
+  }
+  template <class T, int N>
+  __device__ static void store(const Place& p, const Where& w, T (&x)[N]) {
+    Raw<N> raw;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const auto value = static_cast<float>(x[n]);
+      raw.v[n] = p.stochastic ? algorithms::bf16_from_f32_stochastic(
+                                    value, algorithms::random_bits(p.key, w.whole + static_cast<uint64_t>(n)))
+                              : algorithms::bf16_from_f32(value);
+      x[n] = algorithms::f32_from_bf16(raw.v[n]);
+    }
+    store_vector<uint16_t, N>(p.data, w.at(p), w, raw);
+  }
+};
+
+/// f16.
+struct F16 {
+  template <int N>
+  using Raw = Vector<uint16_t, N>;
+
+  template <int N>
+  __device__ static Raw<N> load(const Place& p, const Where& w) {
+    return load_vector<uint16_t, N>(p.data, w.at(p), w);
+  }
+  template <class T, int N>
+  __device__ static void decode(const Place&, const Raw<N>& raw, T (&x)[N]) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = algorithms::f32_from_f16(raw.v[n]);
+  }
+  template <class T, int N>
+  __device__ static void store(const Place& p, const Where& w, T (&x)[N]) {
+    Raw<N> raw;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const auto value = static_cast<float>(x[n]);
+      raw.v[n] = p.stochastic ? algorithms::f16_from_f32_stochastic(
+                                    value, algorithms::random_bits(p.key, w.whole + static_cast<uint64_t>(n)))
+                              : algorithms::f16_from_f32(value);
+      x[n] = algorithms::f32_from_f16(raw.v[n]);
+    }
+    store_vector<uint16_t, N>(p.data, w.at(p), w, raw);
+  }
+};
+
+/// Codes of 8 or 4 bits with a scale per block of a row: docs/algorithms.md, equations (30) and (31).
+struct Codes {
+  template <int N>
+  struct Raw {
+    Vector<uint8_t, N> codes;  ///< Of 4 bits: in the first half.
+    float scale;
+  };
+
+  __device__ static bool four_bits(const Place& p) { return p.dtype == DType::u8 && !p.second; }
+  __device__ static int64_t scale_at(const Place& p, const Where& w) {
+    return w.row * ((p.cols + kMomentumBlock - 1) / kMomentumBlock) + w.col / kMomentumBlock;
+  }
+  /// Bytes of a row of 4-bit codes.
+  __device__ static int64_t pairs(const Place& p) { return (p.cols + 1) / 2; }
+  /// The same columns as pairs.
+  __device__ static Where halved(const Where& w) {
+    Where half = w;
+    half.count = (w.count + 1) / 2;
+    return half;
+  }
+
+  template <int N>
+  __device__ static Raw<N> load(const Place& p, const Where& w) {
+    Raw<N> raw;
+    raw.scale = w.count > 0 ? p.scales[scale_at(p, w)] : 0.0F;
+    if (four_bits(p)) {
+      const auto half = load_vector<uint8_t, N / 2>(p.data, w.row * pairs(p) + w.col / 2, halved(w));
+#pragma unroll
+      for (int n = 0; n < N / 2; ++n) raw.codes.v[n] = half.v[n];
+    } else {
+      raw.codes = load_vector<uint8_t, N>(p.data, w.at(p), w);
+    }
+    return raw;
+  }
+  template <class T, int N>
+  __device__ static void decode(const Place& p, const Raw<N>& raw, T (&x)[N]) {
+    if (p.second) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) x[n] = algorithms::decode_second_moment(raw.codes.v[n], raw.scale);
+    } else if (four_bits(p)) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        x[n] = algorithms::decode(algorithms::unpack_int4(raw.codes.v[n / 2], n % 2 != 0), raw.scale, algorithms::kLevelsInt4);
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        x[n] = algorithms::decode(static_cast<int8_t>(raw.codes.v[n]), raw.scale, algorithms::kLevelsInt8);
+      }
+    }
+  }
+  /// Every lane of the warp must call it: the scale is the largest magnitude of the whole block.
+  template <class T, int N>
+  __device__ static void store(const Place& p, const Where& w, T (&x)[N]) {
+    // Bits of magnitudes order as the numbers do, and a NaN above all.
+    uint32_t most = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      if (n < w.count) most = max(most, algorithms::bits_of(static_cast<float>(x[n])) & 0x7fffffffU);
+    }
+    for (int step = w.lanes / 2; step > 0; step /= 2) most = max(most, __shfl_xor_sync(0xffffffffU, most, step));
+    const float largest = algorithms::float_of(most);
+    const float scale = p.second ? algorithms::second_moment_scale(largest) : algorithms::usable_scale(largest);
+    Vector<uint8_t, N> codes;
+    if (p.second) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const uint32_t random = algorithms::random_bits(p.key, w.whole + static_cast<uint64_t>(n));
+        const int code = algorithms::encode_second_moment(static_cast<float>(x[n]), scale, random);
+        codes.v[n] = static_cast<uint8_t>(code);
+        x[n] = algorithms::decode_second_moment(code, scale);
+      }
+    } else {
+      const int levels = four_bits(p) ? algorithms::kLevelsInt4 : algorithms::kLevelsInt8;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const int code = algorithms::encode(static_cast<float>(x[n]), scale, levels);
+        codes.v[n] = static_cast<uint8_t>(code);
+        x[n] = algorithms::decode(code, scale, levels);
+      }
+    }
+    if (w.count == 0) return;
+    if (w.col % kMomentumBlock == 0) p.scales[scale_at(p, w)] = scale;
+    if (!four_bits(p)) {
+      store_vector<uint8_t, N>(p.data, w.at(p), w, codes);
+      return;
+    }
+    Vector<uint8_t, N / 2> half;
+#pragma unroll
+    for (int n = 0; n < N / 2; ++n) {
+      const int odd = 2 * n + 1 < w.count ? codes.v[2 * n + 1] : 0;
+      half.v[n] = static_cast<uint8_t>((codes.v[2 * n] & 15) | odd << 4);
+    }
+    store_vector<uint8_t, N / 2>(p.data, w.row * pairs(p) + w.col / 2, halved(w), half);
+  }
+};
+
+/// Whatever the place says, as T.
+template <class T>
+struct Any {
+  template <int N>
+  struct Raw {
+    T v[N];
+  };
+
+  template <int N>
+  __device__ static Raw<N> load(const Place& p, const Where& w) {
+    Raw<N> x;
+    if (p.scales != nullptr) {
+      Codes::decode(p, Codes::load<N>(p, w), x.v);
+    } else if (p.dtype == DType::bf16) {
+      BF16::decode(p, BF16::load<N>(p, w), x.v);
+    } else if (p.dtype == DType::f16) {
+      F16::decode(p, F16::load<N>(p, w), x.v);
+    } else if (p.dtype == DType::f64) {
+      const auto raw = load_vector<double, N>(p.data, w.at(p), w);
+#pragma unroll
+      for (int n = 0; n < N; ++n) x.v[n] = static_cast<T>(raw.v[n]);
+    } else {
+      const auto raw = load_vector<float, N>(p.data, w.at(p), w);
+#pragma unroll
+      for (int n = 0; n < N; ++n) x.v[n] = static_cast<T>(raw.v[n]);
+    }
+    return x;
+  }
+  template <int N>
+  __device__ static void decode(const Place&, const Raw<N>& raw, T (&x)[N]) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = raw.v[n];
+  }
+  template <int N>
+  __device__ static void store(const Place& p, const Where& w, T (&x)[N]) {
+    if (p.scales != nullptr) {
+      Codes::store(p, w, x);
+    } else if (p.dtype == DType::bf16) {
+      BF16::store(p, w, x);
+    } else if (p.dtype == DType::f16) {
+      F16::store(p, w, x);
+    } else if (p.dtype == DType::f64) {
+      store_as<double>(p, w, x);
+    } else {
+      store_as<float>(p, w, x);
+    }
+  }
+
+ private:
+  template <class U, int N>
+  __device__ static void store_as(const Place& p, const Where& w, T (&x)[N]) {
+    Vector<U, N> raw;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      raw.v[n] = static_cast<U>(x[n]);
+      x[n] = static_cast<T>(raw.v[n]);
+    }
+    store_vector<U, N>(p.data, w.at(p), w, raw);
+  }
+};
+
+}  // namespace came::cuda

@@ -1,0 +1,72 @@
+// The clipped update that CAME and Adafactor share: docs/algorithms.md, equations (7) and (8).
+#pragma once
+
+#include "cuda/device/factors.cuh"
+
+namespace came::cuda {
+
+template <class T>
+struct Update {
+  const Subject<T>& s;
+  Factors<T> factors;
+
+  explicit __device__ Update(const Subject<T>& subject)
+      : s(subject),
+        factors{subject, subject.template state<T>(subject.t.states.row), subject.template state<T>(subject.t.states.col),
+                subject.k.beta2, subject.o.eps1} {}
+
+  /// What the gradients of row i are multiplied with, beside the column's reciprocal root.
+  [[nodiscard]] __device__ T row_factor(int64_t b, int64_t i, double own) const {
+    return factors.row_root(b, i, s.k.factor * own * s.derived(b).update);
+  }
+  /// The same for an unfactored tensor, beside the root of each element's average.
+  [[nodiscard]] __device__ T full_factor() const { return static_cast<T>(s.k.factor * s.derived(0).update); }
+  [[nodiscard]] __device__ static T full_update(T g, T v, T factor) { return g / sqrt(v) * factor; }
+
+  /// (8), once the sum of the squared updates is known.
+  template <int Threads>
+  __device__ void clip(const Team<Threads>& team, double sum_of_squares) const {
+    const double rms = sqrt(sum_of_squares / s.t.elements);
+    const double ratio = rms > s.o.clip_threshold ? rms / s.o.clip_threshold : 1.0;  // a NaN does not clip
+    for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).update /= ratio;
+  }
+
+  /// What follows for matrix b from `statistics`; the sum of its squared updates waits in derived().confidence.
+  template <int Threads>
+  __device__ void finish_block(const Team<Threads>& team, int phase, int64_t b, bool tiles) const {
+    double weighted = 0;
+    const double mean = s.t.factored ? factors.finish(team, phase, b, tiles, &weighted) : 1.0;
+    if (team.rank == 0) {
+      s.derived(b).update = sqrt(mean);
+      s.derived(b).confidence = mean * weighted;
+    }
+    team.sync();
+  }
+  template <int Threads>
+  __device__ void finish_tensor(const Team<Threads>& team, int phase, bool tiles) const {
+    if (s.t.factored && s.t.owner == Owner::none) return;  // the RMS takes a phase of its own
+    const double sum = s.t.per_matrix
+                           ? team.sum_of(s.t.blocks, [&](int64_t b) { return s.derived(b).confidence; })
+                           : scalar_total(team, s, phase, 0, tiles);
+    clip(team, sum);
+  }
+
+  /// (15): Adafactor's rate, relative to the step and to the size of the parameter if so asked.
+  template <int Threads>
+  __device__ void finish_rate(const Team<Threads>& team, int phase, bool tiles) const {
+    double rate = s.k.lr;
+    if (s.o.relative_step != 0) {
+      rate = fmin(s.o.warmup_init != 0 ? 1e-6 * s.k.count : 1e-2, 1 / sqrt(s.k.count));
+    }
+    if (s.o.scale_parameter != 0) rate *= fmax(s.o.eps2, sqrt(scalar_total(team, s, phase, -1, tiles) / s.t.elements));
+    for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).rate = rate;
+  }
+
+  template <int Threads>
+  __device__ void finish_statistics(const Team<Threads>& team, int phase, bool tiles) const {
+    finish_tensor(team, phase, tiles);
+    if (s.a.algorithm == Algorithm::adafactor) finish_rate(team, phase, tiles);
+  }
+};
+
+}  // namespace came::cuda

@@ -1,0 +1,27 @@
+// The phases of one optimizer on the device.  One file each, beside this one.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/tables.hpp"
+
+namespace came::cuda {
+
+struct Kernels {
+  /// Phase args.phase_kind over one launch's parts.
+  void (*run)(const Args& args, const Launch& launch, cudaStream_t stream);
+  /// What follows, for every sharded tensor, from the all-reduced results of phase args.phase_kind.
+  void (*finish)(const Args& args, cudaStream_t stream);
+};
+
+const Kernels& came_kernels();
+const Kernels& adafactor_kernels();
+const Kernels& adam_kernels();
+const Kernels& lamb_kernels();
+const Kernels& sm3_kernels();
+
+void run_norm(const Args& args, const Launch& launch, cudaStream_t stream);
+/// CAME and Adafactor: statistics of the squared gradient, and `rms`.
+void run_statistics(const Args& args, const Launch& launch, cudaStream_t stream);
+
+}  // namespace came::cuda

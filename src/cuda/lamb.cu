@@ -1,0 +1,118 @@
+// LAMB: docs/algorithms.md, equations (19) and (22) to (24).
+// Two visits; bytes per parameter: moments with both norms G + 2M + 2V + P, apply M + V + 2P.
+#include <type_traits>
+
+#include "cuda/device/launch.cuh"
+#include "cuda/device/moments.cuh"
+
+namespace came::cuda {
+namespace {
+
+/// The trust ratio: (23).
+template <int Threads, class T>
+__device__ void finish_ratio(const Team<Threads>& team, const Subject<T>& s, int phase, bool tiles) {
+  const double param_norm = sqrt(scalar_total(team, s, phase, 0, tiles));
+  const double update_norm = sqrt(scalar_total(team, s, phase, 1, tiles));
+  const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
+  for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).direction = ratio;
+}
+
+template <class K>
+__global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  constexpr int R = N == 4 ? 2 : 1;
+  if (is_skipped(a)) return;
+  const Part part = a.parts[blockIdx.x];
+  const Subject<T> s(a, part.tensor);
+  if (s.k.active == 0) return;
+  const Team<kNarrow> team;
+  const Moments<K> moments(s);
+  const bool applies = a.phase_kind == PhaseKind::apply;
+  const bool cautious = s.o.cautious != 0;
+  const bool corrects = s.o.bias_correction != 0;
+  const T scale = static_cast<T>(corrects ? 1 / s.k.correction1 : 1.0);
+  const T root = static_cast<T>(corrects ? 1 / sqrt(s.k.correction2) : 1.0);
+  const T eps = static_cast<T>(s.o.eps);
+  const T decay = static_cast<T>(s.o.weight_decay);
+  const T step = static_cast<T>(applies ? s.k.lr * s.derived(0).direction : 0.0);
+  const bool reads_gradient = !applies || cautious;
+  double param_squares = 0;
+  double update_squares = 0;
+  for_vectors<N, R>(team, s, part.batch, part, [&](const Where(&w)[R]) {
+    typename Moments<K>::Loaded raw[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) raw[r] = moments.load(w[r], reads_gradient);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      T g[N] = {};
+      T p[N];
+      T m[N];
+      T v[N];
+      T u[N];
+      if (reads_gradient) moments.gradient(raw[r], g);
+      K::Param::decode(moments.param, raw[r].p, p);
+      K::Momentum::decode(moments.momentum, raw[r].m, m);
+      Moments<K>::V::decode(moments.second, raw[r].v, v);
+      if (!applies) moments.blend_both(w[r], g, m, v);
+      // The update before the trust ratio, from the stored moments: (22).
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const T adam = m[n] * scale / (sqrt(v[n]) * root + eps);
+        u[n] = adam + decay * p[n];
+        if (cautious) u[n] *= agreeing(u[n], g[n]);
+      }
+      if (applies) {  // (24)
+#pragma unroll
+        for (int n = 0; n < N; ++n) p[n] = moved(p[n], T{0}, step * u[n]);
+        K::Param::store(moments.param, w[r], p);
+        continue;
+      }
+      T of_param = 0;
+      T of_update = 0;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n >= w[r].count) continue;
+        of_param += square(p[n]);
+        of_update += square(u[n]);
+      }
+      param_squares += static_cast<double>(of_param);
+      update_squares += static_cast<double>(of_update);
+    }
+  });
+  if (applies) return;
+  param_squares = team.sum(param_squares);
+  update_squares = team.sum(update_squares);
+  if (team.rank == 0) {
+    s.scalars(part)[0] = param_squares;
+    s.scalars(part)[1] = update_squares;
+  }
+  arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+              [&] { finish_ratio(team, s, a.phase, true); });
+}
+
+__global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {
+  if (is_skipped(a) || !a.tensors[blockIdx.x].sharded || a.scalars[blockIdx.x].active == 0) return;
+  const Team<kNarrow> team;
+  with_subject(a, blockIdx.x, [&](const auto& s) {
+    if (a.phase_kind == PhaseKind::moments) finish_ratio(team, s, a.phase, false);
+  });
+}
+
+void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+  with_types(launch.kind, [&](auto types) {
+    using K = decltype(types);
+    launch_parts(lamb_kernel<K>, args, launch, kNarrow, 0, stream);
+  });
+}
+
+void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+
+}  // namespace
+
+const Kernels& lamb_kernels() {
+  static constexpr Kernels kernels{run, finish};
+  return kernels;
+}
+
+}  // namespace came::cuda

@@ -1,0 +1,54 @@
+// The squared norm of the gradient, for max_grad_norm: docs/algorithms.md, equation (2).  Reads G bytes per parameter.
+#include "cuda/device/factors.cuh"
+#include "cuda/device/launch.cuh"
+
+namespace came::cuda {
+namespace {
+
+template <class K>
+__global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  constexpr int R = 4;
+  if (is_skipped(a)) return;
+  const Part part = a.parts[blockIdx.x];
+  const Subject<T> s(a, part.tensor);
+  if (s.k.active == 0) return;
+  const Team<kNarrow> team;
+  const Place grad = s.grad();
+  const T factor = s.factor();
+  double sum = 0;
+  for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
+    for_vectors<N, R>(team, s, b, part, [&](const Where(&w)[R]) {
+      typename K::Param::template Raw<N> raw[R];
+#pragma unroll
+      for (int r = 0; r < R; ++r) raw[r] = K::Param::template load<N>(grad, w[r]);
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        T g[N];
+        K::Param::decode(grad, raw[r], g);
+        T mine = 0;
+#pragma unroll
+        for (int n = 0; n < N; ++n) mine += square(g[n] * factor);
+        sum += static_cast<double>(mine);
+      }
+    });
+  }
+  sum = team.sum(sum);
+  if (team.rank == 0) s.scalars(part)[0] = sum;
+  // Unlike all others, this result is a slot of its tensor, sharded or not: the norm is over the whole plan.
+  const int64_t own = s.t.block + (s.t.per_matrix ? part.batch : 0);
+  if (!arrives_last(team, a.arrivals + own, static_cast<unsigned>(s.t.units[a.phase]))) return;
+  write_slot<Add>(team, s, a.phase, part.batch, static_cast<const Factors<T>*>(nullptr));
+}
+
+}  // namespace
+
+void run_norm(const Args& args, const Launch& launch, cudaStream_t stream) {
+  with_gradient_types(launch.kind, [&](auto types) {
+    using K = decltype(types);
+    launch_parts(norm_kernel<K>, args, launch, kNarrow, 0, stream);
+  });
+}
+
+}  // namespace came::cuda

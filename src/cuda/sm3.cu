@@ -1,0 +1,253 @@
+// SM3-II over the rows and columns of a matrix: docs/algorithms.md, equations (25) to (27).
+// One visit, G + 2M + 2P bytes per parameter; `cautious` makes it three.
+#include "cuda/device/factors.cuh"
+#include "cuda/device/launch.cuh"
+
+namespace came::cuda {
+namespace {
+
+constexpr int kRows = 2;
+
+/// The smaller one; a NaN is smaller than all.
+template <class T>
+__device__ T least(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+
+/// (25) and, unless the direction waits to be rescaled, (27), for N elements.
+template <class K>
+struct Cover {
+  using T = typename K::T;
+  static constexpr int N = K::N;
+
+  Place grad, param, momentum;
+  T factor, eps, lr, decay, rate;
+  bool moves;
+
+  explicit __device__ Cover(const Subject<T>& s)
+      : grad(s.grad()),
+        param(s.param()),
+        momentum(s.momentum()),
+        factor(s.factor()),
+        eps(static_cast<T>(s.o.eps)),
+        lr(static_cast<T>(s.k.lr)),
+        decay(static_cast<T>(s.k.lr * s.o.weight_decay)),
+        rate(static_cast<T>(1 - s.o.beta1)),
+        moves(s.o.cautious == 0) {}
+
+  struct Loaded {
+    typename K::Param::template Raw<N> g, p;
+    typename K::Momentum::template Raw<N> m;
+  };
+  __device__ Loaded load(const Where& w) const {
+    Loaded raw;
+    raw.g = K::Param::template load<N>(grad, w);
+    if (moves) raw.p = K::Param::template load<N>(param, w);
+    if (momentum) raw.m = K::Momentum::template load<N>(momentum, w);
+    return raw;
+  }
+  /// `cover` is the old one on entry, the new one on return.
+  __device__ void operator()(const Where& w, const Loaded& raw, T (&cover)[N]) const {
+    T direction[N];
+    K::Param::decode(grad, raw.g, direction);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const T g = direction[n] * factor;
+      cover[n] = n < w.count ? cover[n] + square(g) : T{0};
+      direction[n] = g / sqrt(cover[n] + eps);
+    }
+    if (momentum) {
+      T m[N];
+      K::Momentum::decode(momentum, raw.m, m);
+#pragma unroll
+      for (int n = 0; n < N; ++n) m[n] = blend(m[n], rate, direction[n]);
+      K::Momentum::store(momentum, w, m);
+#pragma unroll
+      for (int n = 0; n < N; ++n) direction[n] = m[n];
+    }
+    if (!moves) return;
+    T p[N];
+    K::Param::decode(param, raw.p, p);
+#pragma unroll
+    for (int n = 0; n < N; ++n) p[n] = moved(p[n], decay, lr * direction[n]);
+    K::Param::store(param, w, p);
+  }
+};
+
+/// The covers of a panel; their maxima go to `cols` and done(i, largest of row i, first) : (26).
+template <class K, int Threads, class Done>
+__device__ void cover_panel(const Team<Threads>& team, const Subject<typename K::T>& s,
+                            Shelf<typename K::T, Threads>& shelf, int64_t b, Range rows, Range cols,
+                            typename K::T* to_cols, const Done& done) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  const T* row_covers = s.template state<T>(s.t.states.row) + s.row_at(b, 0);
+  const T* col_covers = s.template state<T>(s.t.states.col) + s.col_at(b, 0);
+  const Cover<K> cover(s);
+  reduce_panel<Largest, N, kRows>(
+      team, s, shelf, b, rows, cols, [&](int64_t i) { return row_covers[i]; }, [&](int64_t j) { return col_covers[j]; },
+      to_cols, true,
+      [&](const Where(&w)[kRows], const T(&row)[kRows], const T(&col)[N], T(&values)[kRows][N]) {
+        typename Cover<K>::Loaded raw[kRows];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) raw[r] = cover.load(w[r]);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+          for (int n = 0; n < N; ++n) values[r][n] = least(row[r], col[n]);
+          cover(w[r], raw[r], values[r]);
+        }
+      },
+      done);
+}
+
+template <class K>
+__device__ void run_cover(const Subject<typename K::T>& s, const Part& part) {
+  using T = typename K::T;
+  using S = typename Statistic<T>::Type;
+  constexpr int N = K::N;
+  if (!s.t.factored) {
+    const Team<kWide> team;
+    const Cover<K> cover(s);
+    const Place full = s.full(s.t.states.full);
+    for_vectors<N, 1>(team, s, part.batch, part, [&](const Where(&w)[1]) {
+      const auto raw = cover.load(w[0]);
+      T v[N];
+      S::decode(full, S::template load<N>(full, w[0]), v);
+      cover(w[0], raw, v);
+      S::template store<N>(full, w[0], v);
+    });
+    return;
+  }
+  const auto keep = [](T* to, int64_t i, double largest, bool first) {
+    to[i] = first ? static_cast<T>(largest) : Largest::of(static_cast<T>(largest), to[i]);
+  };
+  if (s.t.owner != Owner::matrix) {
+    const Team<kWide> team;
+    T* of_rows = s.rows(part, 0);
+    cover_panel<K>(team, s, shelves<T, kWide>().block, part.batch, {part.row, part.rows}, {part.col, part.cols},
+                   s.cols(part, s.a.phase, 0),
+                   [&](int64_t i, double largest, bool first) { keep(of_rows, i - part.row, largest, first); });
+    return;
+  }
+  T* row_covers = s.template state<T>(s.t.states.row);
+  T* col_covers = s.template state<T>(s.t.states.col);
+  for_matrices<kWide>(s, part, [&](const auto& team, auto& shelf, T* columns, int64_t b) {
+    // A row's cover is read before its maximum is known, unless the row is wider than the team.
+    constexpr int kThreads = std::decay_t<decltype(team)>::kThreads;
+    T* rows = row_covers + s.row_at(b, 0);
+    const bool once = s.t.cols <= static_cast<int64_t>(kThreads) * N;
+    cover_panel<K>(team, s, shelf, b, {0, s.t.rows}, {0, s.t.cols}, columns,
+                   [&](int64_t i, double largest, bool first) {
+                     if (once) {
+                       rows[i] = static_cast<T>(largest);
+                     } else {
+                       shelf.total[i] = first ? largest : Largest::of(largest, shelf.total[i]);
+                     }
+                   });
+    for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) rows[i] = static_cast<T>(shelf.total[i]);
+    for (int64_t j = team.rank; j < s.t.cols; j += kThreads) col_covers[s.col_at(b, j)] = columns[j];
+    team.sync();
+  });
+}
+
+/// The covers of the next step are the maxima of this one: (26).
+template <int Threads, class T>
+__device__ void finish_cover(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles) {
+  if (!s.t.per_matrix) return;  // stored already
+  T* rows = s.template state<T>(s.t.states.row) + s.row_at(b, 0);
+  T* cols = s.template state<T>(s.t.states.col) + s.col_at(b, 0);
+  for (int64_t i = team.rank; i < s.t.rows; i += Threads) {
+    rows[i] = static_cast<T>(row_result<Largest>(s, phase, b, 0, i, tiles));
+  }
+  for (int64_t j = team.rank; j < s.t.cols; j += Threads) {
+    cols[j] = static_cast<T>(column_result<Largest>(s, phase, b, 0, j, tiles));
+  }
+}
+
+template <class K>
+__global__ void __launch_bounds__(kWide, 2) cover_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
+  if (is_skipped(a)) return;
+  const Part part = a.parts[blockIdx.x];
+  const Subject<T> s(a, part.tensor);
+  if (s.k.active == 0) return;
+  run_cover<K>(s, part);
+  const Team<kWide> team;
+  arrive<Largest>(
+      team, s, part.batch, static_cast<const Factors<T>*>(nullptr),
+      [&](int64_t b) { finish_cover(team, s, a.phase, b, true); }, [] {});
+}
+
+/// Counts the elements that agree with the gradient, or moves the parameters by them.
+template <class K>
+__global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  if (is_skipped(a)) return;
+  const Part part = a.parts[blockIdx.x];
+  const Subject<T> s(a, part.tensor);
+  if (s.k.active == 0 || s.o.cautious == 0) return;
+  const Team<kNarrow> team;
+  const Cover<K> cover(s);
+  const bool applies = a.phase_kind == PhaseKind::apply;
+  int agreements = 0;
+  for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
+    const T by = static_cast<T>(applies ? s.k.lr * s.derived(b).direction : 0.0);
+    for_vectors<N, 1>(team, s, b, part, [&](const Where(&w)[1]) {
+      T g[N];
+      T m[N];
+      K::Param::decode(cover.grad, K::Param::template load<N>(cover.grad, w[0]), g);
+      K::Momentum::decode(cover.momentum, K::Momentum::template load<N>(cover.momentum, w[0]), m);
+      if (!applies) {
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          if (n < w[0].count) agreements += static_cast<int>(agreeing(m[n], g[n] * cover.factor));
+        }
+        return;
+      }
+      T p[N];
+      K::Param::decode(cover.param, K::Param::template load<N>(cover.param, w[0]), p);
+#pragma unroll
+      for (int n = 0; n < N; ++n) p[n] = moved(p[n], cover.decay, m[n] * by * agreeing(m[n], g[n] * cover.factor));
+      K::Param::store(cover.param, w[0], p);
+    });
+  }
+  if (applies) return;
+  count_agreement(team, s, agreements);
+  arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+              [&] { finish_agreement(team, s, a.phase, true); });
+}
+
+__global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {
+  if (is_skipped(a) || !a.tensors[blockIdx.x].sharded || a.scalars[blockIdx.x].active == 0) return;
+  const Team<kNarrow> team;
+  with_subject(a, blockIdx.x, [&](const auto& s) {
+    for (int64_t b = 0; a.phase_kind == PhaseKind::cover && b < s.t.blocks; ++b) {
+      finish_cover(team, s, a.phase, b, false);
+    }
+    if (a.phase_kind == PhaseKind::agreement) finish_agreement(team, s, a.phase, false);
+  });
+}
+
+void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+  with_types(launch.kind, [&](auto types) {
+    using K = decltype(types);
+    if (args.phase_kind == PhaseKind::cover) {
+      launch_parts(cover_kernel<K>, args, launch, kWide, sizeof(Shelves<typename K::T, kWide>), stream);
+    } else {
+      launch_parts(cautious_kernel<K>, args, launch, kNarrow, 0, stream);
+    }
+  });
+}
+
+void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+
+}  // namespace
+
+const Kernels& sm3_kernels() {
+  static constexpr Kernels kernels{run, finish};
+  return kernels;
+}
+
+}  // namespace came::cuda

@@ -1,0 +1,424 @@
+// CAME and Adafactor: averages of the squared gradient over rows and columns, and what the RMS of the update follows from.
+// docs/algorithms.md, equations (5) to (8), "Three visits".  Reads G bytes per parameter.
+#include "cuda/device/launch.cuh"
+#include "cuda/device/update.cuh"
+
+namespace came::cuda {
+namespace {
+
+/// Vectors that a thread keeps in registers while the averages of their rows are finished.
+constexpr int kHeld = 4;
+
+/// Sums of a row that the warps of a block have in part; two, so that one barrier per use is enough.
+template <class T, int Threads>
+struct RowSums {
+  T part[2][kHeld][Threads / kWarp];
+};
+
+template <class K, int Threads>
+struct Visit {
+  using T = typename K::T;
+  using G = typename K::Param;
+  static constexpr int N = K::N;
+
+  const Team<Threads>& team;
+  const Subject<T>& s;
+  const Update<T>& update;
+  RowSums<T, Threads>& sums;
+  Place grad;
+  T factor;
+
+  __device__ Visit(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r)
+      : team(t), s(u.s), update(u), sums(r), grad(u.s.grad()), factor(u.s.factor()) {}
+
+  /// Squared gradients.
+  __device__ void squares(const typename G::template Raw<N>& raw, T (&x)[N]) const {
+    G::decode(grad, raw, x);
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = square(x[n] * factor);
+  }
+
+  /// Sum over a row of what its threads have, in f64 beyond a warp.  `r` and `turn` tell uses apart.
+  template <int R>
+  __device__ void over_row(const Grid<N, Threads>& grid, const T (&mine)[R], double (&total)[R], int turn) const {
+    const int warps = grid.warps();
+    T of_warp[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) of_warp[r] = over_lanes<Add>(mine[r], grid.lanes());
+    if (warps == 1) {
+#pragma unroll
+      for (int r = 0; r < R; ++r) total[r] = static_cast<double>(of_warp[r]);
+      return;
+    }
+    if (team.rank % kWarp == 0) {
+#pragma unroll
+      for (int r = 0; r < R; ++r) sums.part[turn][r][team.rank / kWarp] = of_warp[r];
+    }
+    team.sync();
+    const int first = team.rank / kWarp / warps * warps;
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      total[r] = 0;
+      for (int w = 0; w < warps; ++w) total[r] += static_cast<double>(sums.part[turn][r][first + w]);
+    }
+  }
+
+  /// Owned rows of matrix b, held in registers: each average is finished while its row is at hand, and then weighs the
+  /// row in the second sum over columns.
+  template <int Q, int R>
+  __device__ void rows_held(int64_t b, Range rows, T* plain, T* weighted) const {
+    const int64_t cols = s.t.cols;
+    const Grid<N, Threads> grid(team.rank, cols);
+    const Frame<N> frame = s.template frame<N>(b, grid.lanes());
+    T* averages = update.factors.row + s.row_at(b, 0);
+    const T rate = update.factors.rate();
+    const T eps = static_cast<T>(update.factors.eps);
+    const double share = 1 / static_cast<double>(s.t.whole_cols);
+    T over[2][Q][N] = {};
+    int turn = 0;
+    for (int64_t base = 0; base < rows.count; base += grid.down * R, turn ^= 1) {
+      typename G::template Raw<N> raw[R][Q];
+      T old[R];
+      T mine[R];
+      double total[R];
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        const int64_t i = base + grid.y + r * grid.down;
+        const bool there = i < rows.count;
+#pragma unroll
+        for (int q = 0; q < Q; ++q) {
+          const int64_t j = (grid.x + q * grid.across) * N;
+          raw[r][q] = G::template load<N>(grad, frame.where(rows.begin + i, j, cols - j, there));
+        }
+        old[r] = there ? averages[rows.begin + i] : T{1};
+      }
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        mine[r] = 0;
+#pragma unroll
+        for (int q = 0; q < Q; ++q) {
+          T x[N];
+          squares(raw[r][q], x);
+#pragma unroll
+          for (int n = 0; n < N; ++n) mine[r] += x[n];
+        }
+      }
+      over_row(grid, mine, total, turn);
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        const int64_t i = base + grid.y + r * grid.down;
+        const T average = blend(old[r], rate, static_cast<T>(total[r] * share) + eps);
+        const T inverse = T{1} / average;
+        if (i < rows.count && grid.x == 0) averages[rows.begin + i] = average;
+#pragma unroll
+        for (int q = 0; q < Q; ++q) {
+          T x[N];
+          squares(raw[r][q], x);
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            over[0][q][n] += x[n];
+            over[1][q][n] += x[n] * inverse;
+          }
+        }
+      }
+    }
+    T* const to[2] = {plain, weighted};
+#pragma unroll
+    for (int q = 0; q < Q; ++q) {
+      T both[2][N];
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        both[0][n] = over[0][q][n];
+        both[1][n] = over[1][q][n];
+      }
+      const int64_t j = (grid.x + q * grid.across) * N;
+      const int64_t room = cols - j;
+      grid.template over_rows<Add>(team, both, room < 0 ? 0 : room < N ? static_cast<int>(room) : N, j, to, true);
+    }
+  }
+
+  /// The same for rows too wide to be held: a second read, mostly from the cache.
+  __device__ void rows_read_twice(int64_t b, Range rows, T* plain, T* weighted) const {
+    constexpr int R = kHeld;
+    const int64_t cols = s.t.cols;
+    const Grid<N, Threads> grid(team.rank, cols);
+    const Frame<N> frame = s.template frame<N>(b, grid.lanes());
+    T* averages = update.factors.row + s.row_at(b, 0);
+    const T rate = update.factors.rate();
+    const T eps = static_cast<T>(update.factors.eps);
+    const double share = 1 / static_cast<double>(s.t.whole_cols);
+    int turn = 0;
+    for (int64_t base = 0; base < rows.count; base += R, turn ^= 1) {
+      T mine[R] = {};
+      T old[R];
+      T inverse[R];
+      double total[R];
+      const auto load = [&](int r, int64_t j) {
+        return G::template load<N>(grad, frame.where(rows.begin + base + r, j, cols - j, base + r < rows.count));
+      };
+#pragma unroll
+      for (int r = 0; r < R; ++r) old[r] = base + r < rows.count ? averages[rows.begin + base + r] : T{1};
+      for (int64_t j = grid.x * N; j < cols; j += Threads * N) {
+        typename G::template Raw<N> raw[R];
+#pragma unroll
+        for (int r = 0; r < R; ++r) raw[r] = load(r, j);
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          T x[N];
+          squares(raw[r], x);
+#pragma unroll
+          for (int n = 0; n < N; ++n) mine[r] += x[n];
+        }
+      }
+      over_row(grid, mine, total, turn);
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        const T average = blend(old[r], rate, static_cast<T>(total[r] * share) + eps);
+        inverse[r] = T{1} / average;
+        if (base + r < rows.count && grid.x == 0) averages[rows.begin + base + r] = average;
+      }
+      for (int64_t j = grid.x * N; j < cols; j += Threads * N) {
+        typename G::template Raw<N> raw[R];
+        T over[2][N] = {};
+#pragma unroll
+        for (int r = 0; r < R; ++r) raw[r] = load(r, j);
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          T x[N];
+          squares(raw[r], x);
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            over[0][n] += x[n];
+            over[1][n] += x[n] * inverse[r];
+          }
+        }
+        const int64_t count = cols - j < N ? cols - j : N;
+        for (int n = 0; n < count; ++n) {
+          plain[j + n] = base == 0 ? over[0][n] : plain[j + n] + over[0][n];
+          weighted[j + n] = base == 0 ? over[1][n] : weighted[j + n] + over[1][n];
+        }
+      }
+    }
+    team.sync();
+  }
+
+  __device__ void owned_rows(int64_t b, Range rows, T* plain, T* weighted) const {
+    constexpr int64_t kReach = static_cast<int64_t>(Threads) * N;
+    if (s.t.cols <= kReach) return rows_held<1, kHeld>(b, rows, plain, weighted);
+    if (s.t.cols <= 2 * kReach) return rows_held<2, kHeld / 2>(b, rows, plain, weighted);
+    if (s.t.cols <= 4 * kReach) return rows_held<4, kHeld / 4>(b, rows, plain, weighted);
+    rows_read_twice(b, rows, plain, weighted);
+  }
+
+  /// A whole matrix; returns the sum of its squared updates.
+  __device__ double whole_matrix(int64_t b, T* columns) const {
+    const int64_t n = s.t.rows;
+    const int64_t m = s.t.cols;
+    T* weighted = columns + m;
+    owned_rows(b, {0, n}, columns, weighted);
+    const double over = team.sum_of(m, [&](int64_t j) {
+      const T c = update.factors.average_col(b, j, static_cast<double>(columns[j]));
+      return static_cast<double>(weighted[j]) / static_cast<double>(c);
+    });
+    return update.factors.mean_of_rows(team, b) * over;
+  }
+
+  /// Sums over a panel of squares times the columns' factors: over rows into `cols` (plus what is there unless `fresh`),
+  /// over columns into `rows`, to which they are added.
+  template <class ColFactor>
+  __device__ void sum_panel(Shelf<T, Threads>& shelf, int64_t b, const Part& part, Range cols, T* to_cols, bool fresh,
+                            T* to_rows, const ColFactor& col_factor) const {
+    reduce_panel<Add, N, 2>(
+        team, s, shelf, b, Range{part.row, part.rows}, cols, [](int64_t) { return T{1}; }, col_factor, to_cols, fresh,
+        [&](const Where(&w)[2], const T(&)[2], const T(&col)[N], T(&values)[2][N]) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            squares(G::template load<N>(grad, w[r]), values[r]);
+#pragma unroll
+            for (int n = 0; n < N; ++n) values[r][n] *= col[n];
+          }
+        },
+        [&](int64_t i, double total, bool) {
+          if (to_rows != nullptr) to_rows[i - part.row] += static_cast<T>(total);
+        });
+  }
+
+  /// Owned columns, a strip at a time: their averages, then both sums over rows.
+  __device__ void owned_columns(Shelf<T, Threads>& shelf, const Part& part, T* columns) const {
+    const int64_t b = part.batch;
+    T* plain = s.rows(part, 0);
+    T* weighted = s.rows(part, 1);
+    T* inverse = columns + kStrip;
+    for (int64_t i = team.rank; i < 2 * part.rows; i += Threads) plain[i] = 0;
+    team.sync();
+    for (int64_t j = 0; j < part.cols; j += kStrip) {
+      const Range strip{part.col + j, part.cols - j < kStrip ? part.cols - j : kStrip};
+      sum_panel(shelf, b, part, strip, columns, true, plain, [](int64_t) { return T{1}; });
+      for (int64_t k = team.rank; k < strip.count; k += Threads) {
+        inverse[k] = T{1} / update.factors.average_col(b, strip.begin + k, static_cast<double>(columns[k]));
+      }
+      team.sync();
+      sum_panel(shelf, b, part, strip, columns, true, weighted, [&](int64_t col) { return inverse[col - strip.begin]; });
+      team.sync();
+    }
+  }
+
+  /// A tensor without rows and columns; returns the sum of its squared updates.
+  __device__ double elements(const Part& part) const {
+    const Place full = s.full(s.t.states.full);
+    using S = typename Statistic<T>::Type;
+    const T rate = update.factors.rate();
+    const T eps = static_cast<T>(update.factors.eps);
+    double sum = 0;
+    for_vectors<N, 2>(team, s, part.batch, part, [&](const Where(&w)[2]) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        T x[N];
+        T v[N];
+        squares(G::template load<N>(grad, w[r]), x);
+        S::decode(full, S::template load<N>(full, w[r]), v);
+        T mine = 0;
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          v[n] = blend(v[n], rate, x[n] + eps);
+          if (n < w[r].count) mine += x[n] / v[n];
+        }
+        S::template store<N>(full, w[r], v);
+        sum += static_cast<double>(mine);
+      }
+    });
+    return team.sum(sum);
+  }
+};
+
+template <class K>
+__device__ void run(const Subject<typename K::T>& s, const Part& part) {
+  using T = typename K::T;
+  const Update<T> update(s);
+  const Team<kWide> block;
+  __shared__ RowSums<T, kWide> sums;
+  double* scalars = s.scalars(part);
+  if (!s.t.factored) {
+    const double sum = Visit<K, kWide>(block, update, sums).elements(part);
+    if (block.rank == 0) scalars[0] = sum;
+    return;
+  }
+  if (s.t.owner == Owner::matrix) {
+    double sum = 0;
+    for_matrices<kWide>(s, part, [&](const auto& team, auto&, T* columns, int64_t b) {
+      using Group = std::decay_t<decltype(team)>;
+      // A warp that has a matrix to itself needs no sums of other warps.
+      auto& own = reinterpret_cast<RowSums<T, Group::kThreads>&>(sums);
+      const double of_matrix = Visit<K, Group::kThreads>(team, update, own).whole_matrix(b, columns);
+      if (team.rank == 0) sum += of_matrix;
+      team.sync();
+    });
+    sum = block.sum(sum);
+    if (block.rank == 0) scalars[0] = sum;
+    return;
+  }
+  const Visit<K, kWide> visit(block, update, sums);
+  Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
+  if (s.t.owner == Owner::rows) {
+    visit.owned_rows(part.batch, {part.row, part.rows}, s.cols(part, s.a.phase, 0), s.cols(part, s.a.phase, 1));
+  } else if (s.t.owner == Owner::columns) {
+    visit.owned_columns(shelf, part, reinterpret_cast<T*>(&shelves<T, kWide>() + 1));
+  } else {
+    T* rows = s.rows(part, 0);
+    for (int64_t i = block.rank; i < part.rows; i += kWide) rows[i] = 0;
+    block.sync();
+    visit.sum_panel(shelf, part.batch, part, {part.col, part.cols}, s.cols(part, s.a.phase, 0), true, rows,
+                    [](int64_t) { return T{1}; });
+  }
+}
+
+/// Adafactor: squares of the parameters, for a rate relative to their size : (15)
+template <class K>
+__device__ void sum_parameters(const Subject<typename K::T>& s, const Part& part) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  const Team<kWide> team;
+  const Place param = s.param();
+  double sum = 0;
+  for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
+    for_vectors<N, 2>(team, s, b, part, [&](const Where(&w)[2]) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        T p[N];
+        K::Param::decode(param, K::Param::template load<N>(param, w[r]), p);
+        T mine = 0;
+#pragma unroll
+        for (int n = 0; n < N; ++n) mine += square(p[n]);
+        sum += static_cast<double>(mine);
+      }
+    });
+  }
+  sum = team.sum(sum);
+  if (team.rank == 0) s.scalars(part)[s.slot(s.a.phase).scalars - 1] = sum;
+}
+
+template <class K>
+__global__ void __launch_bounds__(kWide, 2) statistics_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
+  if (is_skipped(a)) return;
+  const Part part = a.parts[blockIdx.x];
+  const Subject<T> s(a, part.tensor);
+  if (s.k.active == 0) return;
+  run<K>(s, part);
+  if (s.o.scale_parameter != 0) sum_parameters<K>(s, part);
+  const Update<T> update(s);
+  const Team<kWide> team;
+  arrive<Add>(
+      team, s, part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
+      [&] { update.finish_statistics(team, a.phase, true); });
+}
+
+/// The sum of squared updates, where a matrix is held neither by whole rows nor by whole columns.
+template <class K>
+__global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  if (is_skipped(a)) return;
+  const Part part = a.parts[blockIdx.x];
+  const Subject<T> s(a, part.tensor);
+  if (s.k.active == 0) return;
+  const Update<T> update(s);
+  const Team<kWide> team;
+  const Place grad = s.grad();
+  double sum = 0;
+  for_panel<N, 2>(
+      team, s, shelves<T, kWide>().block, part.batch, Range{part.row, part.rows}, Range{part.col, part.cols},
+      [&](int64_t i) { return update.row_factor(part.batch, i, 1); },
+      [&](int64_t j) { return update.factors.col_root(part.batch, j); },
+      [&](const Where(&w)[2], const T(&row)[2], const T(&col)[N]) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          T g[N];
+          K::Param::decode(grad, K::Param::template load<N>(grad, w[r]), g);
+          T mine = 0;
+#pragma unroll
+          for (int n = 0; n < N; ++n) mine += square(g[n] * row[r] * col[n]);
+          sum += static_cast<double>(mine);
+        }
+      });
+  sum = team.sum(sum);
+  if (team.rank == 0) s.scalars(part)[0] = sum;
+  arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {}, [] {});
+}
+
+}  // namespace
+
+void run_statistics(const Args& args, const Launch& launch, cudaStream_t stream) {
+  with_gradient_types(launch.kind, [&](auto types) {
+    using K = decltype(types);
+    using T = typename K::T;
+    const size_t shared = sizeof(Shelves<T, kWide>);
+    if (args.phase_kind == PhaseKind::statistics) {
+      launch_parts(statistics_kernel<K>, args, launch, kWide, shared, stream);
+    } else {
+      launch_parts(rms_kernel<K>, args, launch, kWide, shared, stream);
+    }
+  });
+}
+
+}  // namespace came::cuda

@@ -1,0 +1,318 @@
+// From a plan to the tables of its device: tensors, and for each phase the parts that blocks take, largest first.
+#include "cuda/tables.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/message.hpp"
+#include "core/optimizers/descriptor.hpp"
+
+namespace came::cuda {
+namespace {
+
+/// Elements of a part that leaves nothing to reduce.
+constexpr int64_t kPart = int64_t{1} << 15;
+
+/// Rows from which on a tile is halved, where a block leaves one sum per column and the tile has room for two.
+constexpr int64_t kHalved = 128;
+
+struct Content {
+  std::vector<TensorTable> tensors;
+  std::vector<Part> tiles;
+  std::vector<Part> parts;
+  std::vector<Launch> launches[kPhases];
+  int64_t blocks = 0;
+};
+
+int8_t find(const core::Tensor& t, const char* name) {
+  for (size_t k = 0; k < t.states.size(); ++k) {
+    if (std::strcmp(t.states[k].name, name) == 0) return static_cast<int8_t>(k + 2);
+  }
+  return 0;
+}
+
+DType dtype_of(const core::Tensor& t, int8_t at) {
+  return at == 0 ? core::statistics_dtype(t) : t.states[static_cast<size_t>(at) - 2].dtype;
+}
+
+States states_of(const core::Plan& plan, const core::Tensor& t) {
+  States s{};
+  s.momentum = find(t, "exp_avg");
+  s.momentum_scale = find(t, "exp_avg_scale");
+  const bool averages = plan.algorithm == Algorithm::came || plan.algorithm == Algorithm::adafactor;
+  const int8_t second = find(t, "exp_avg_sq");
+  if (averages) {
+    s.full = second;
+    s.row = find(t, "exp_avg_sq_row");
+    s.col = find(t, "exp_avg_sq_col");
+    s.res_full = find(t, "exp_avg_res");
+    s.res_row = find(t, "exp_avg_res_row");
+    s.res_col = find(t, "exp_avg_res_col");
+  } else if (plan.algorithm == Algorithm::sm3) {
+    s.full = find(t, "accumulator");
+    s.row = find(t, "accumulator_row");
+    s.col = find(t, "accumulator_col");
+  } else {
+    s.second = second;
+    s.second_scale = find(t, "exp_avg_sq_scale");
+  }
+  return s;
+}
+
+Kind kind_of(const TensorTable& t) {
+  if (t.dtype == DType::f64) return Kind::any64;
+  const bool alike = t.dtype == t.grad_dtype && (t.dtype == DType::f32 || t.dtype == DType::bf16);
+  if (!alike || t.states.second_scale != 0) return Kind::any32;
+  const bool wide = t.dtype == DType::f32;
+  if (t.states.momentum_scale != 0) return wide ? Kind::f32_codes : Kind::bf16_codes;
+  if (t.momentum_dtype == DType::bf16) return wide ? Kind::f32_bf16 : Kind::bf16_bf16;
+  return wide ? Kind::f32_f32 : Kind::bf16_f32;
+}
+
+TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t index) {
+  TensorTable table{};
+  table.batch = t.local.batch.count;
+  table.rows = t.local.rows.count;
+  table.cols = t.local.cols.count;
+  table.whole_batch = t.view.batch;
+  table.whole_rows = t.view.rows;
+  table.whole_cols = t.view.cols;
+  table.first_batch = t.local.batch.begin;
+  table.first_row = t.local.rows.begin;
+  table.first_col = t.local.cols.begin;
+  table.pointers = t.first_state + 2 * index;
+  table.blocks = t.local_blocks();
+  table.block = t.first_derived;
+  table.tile = t.tiles.begin;
+  table.tiles = table.blocks > 0 ? t.tiles.count / table.blocks : 0;
+  table.column_factors = t.column_factors;
+  table.id = t.id;
+  table.elements = static_cast<double>(t.view.elements());
+  table.group = t.group;
+  table.dtype = t.dtype;
+  table.grad_dtype = t.grad_dtype;
+  table.states = states_of(plan, t);
+  table.momentum_dtype = dtype_of(t, table.states.momentum);
+  table.second_dtype = dtype_of(t, table.states.second);
+  table.owner = t.owner;
+  table.factored = t.factored;
+  table.sharded = t.sharded;
+  table.per_matrix = t.block_per_matrix();
+  table.contiguous = table.states.momentum_scale == 0 && table.states.second_scale == 0 && table.cols == table.whole_cols;
+  for (size_t k = 0; k < t.slots.size(); ++k) {
+    const core::Slot& slot = t.slots[k];
+    table.slots[k] = {slot.offset, static_cast<int32_t>(slot.shape.rows), static_cast<int32_t>(slot.shape.cols),
+                      static_cast<int32_t>(slot.shape.scalars)};
+    const PhaseKind kind = plan.phases[k].kind;
+    if (kind == PhaseKind::statistics || kind == PhaseKind::cover) table.front = table.slots[k].scalars;
+  }
+  return table;
+}
+
+/// Elements by themselves: one row, and tiles that begin where vectors do.
+void flatten(TensorTable& t, std::vector<Part>& tiles) {
+  const int64_t elements = t.batch * t.rows * t.cols;
+  t.batch = t.rows = t.whole_batch = t.whole_rows = 1;
+  t.cols = t.whole_cols = elements;
+  const int64_t count = t.tiles;
+  if (count == 0) return;
+  constexpr int64_t kUnit = 8;
+  const int64_t each = ((elements + count - 1) / count + kUnit - 1) / kUnit * kUnit;
+  for (int64_t k = 0; k < count; ++k) {
+    Part& tile = tiles[static_cast<size_t>(t.tile + k)];
+    const int64_t begin = std::min(elements, k * each);
+    tile.row = 0;
+    tile.rows = 1;
+    tile.batch = 0;
+    tile.batches = 1;
+    tile.col = begin;
+    tile.cols = std::min(elements, begin + each) - begin;
+  }
+}
+
+int64_t elements_of(const Part& part) { return part.batches * part.rows * part.cols; }
+
+/// What blocks take of a tile in a phase.
+void cut(const Part& tile, const TensorTable& t, PhaseKind kind, std::vector<Part>& list) {
+  if (elements_of(tile) == 0) {
+    list.push_back(tile);  // still counted among its tensor's
+    return;
+  }
+  const bool rows_owned = t.factored && t.owner == Owner::rows;
+  if (kind == PhaseKind::momentum && tile.halves > 1) {
+    const int64_t most = (tile.rows + 1) / 2;
+    for (int32_t half = 0; half < 2; ++half) {
+      Part part = tile;
+      part.half = half;
+      part.row = tile.row + half * most;
+      part.rows = half == 0 ? most : tile.rows - most;
+      list.push_back(part);
+    }
+    return;
+  }
+  if (kind == PhaseKind::apply && t.factored && t.owner != Owner::matrix) {
+    const int64_t rows = rows_owned ? std::max<int64_t>(1, kPart / tile.cols) : tile.rows;
+    for (int64_t i = 0; i < tile.rows; i += rows) {
+      Part part = tile;
+      part.row = tile.row + i;
+      part.rows = std::min(rows, tile.rows - i);
+      list.push_back(part);
+    }
+    return;
+  }
+  list.push_back(tile);
+}
+
+/// Does the phase do anything to this tensor?
+bool takes_part(const core::Plan& plan, const TensorTable& t, PhaseKind kind) {
+  const came_options& o = plan.groups[static_cast<size_t>(t.group)];
+  if (kind == PhaseKind::rms) return t.factored && t.owner == Owner::none;
+  if (kind == PhaseKind::agreement) return o.cautious != 0;
+  if (kind == PhaseKind::apply && plan.algorithm == Algorithm::sm3) return o.cautious != 0;
+  if (kind == PhaseKind::momentum && plan.algorithm == Algorithm::adafactor) return t.states.momentum != 0;
+  return true;
+}
+
+/// Shared memory for the columns that a block owns: two numbers each.
+int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
+  const bool needs = kind == PhaseKind::statistics || kind == PhaseKind::momentum || kind == PhaseKind::cover;
+  if (!needs || !t.factored) return 0;
+  const int64_t number = t.dtype == DType::f64 ? 8 : 4;
+  if (t.owner == Owner::columns) return static_cast<int32_t>(2 * kStrip * number);
+  if (t.owner != Owner::matrix) return 0;
+  constexpr int64_t kTeams = 16;
+  const int64_t teams = t.rows * t.cols <= kTinyMatrix ? kTeams : 1;
+  return static_cast<int32_t>(2 * t.cols * number * teams);
+}
+
+Content content_of(const core::Plan& plan) {
+  Content c;
+  for (const core::Tile& tile : plan.tiles) {
+    const core::Tensor& t = plan.tensors[static_cast<size_t>(tile.tensor)];
+    const bool halved = plan.algorithm == Algorithm::came && t.factored && t.owner == Owner::rows && tile.rows.count > kHalved;
+    c.tiles.push_back({tile.tensor, tile.batch.begin, tile.batch.count, tile.rows.begin, tile.rows.count, tile.cols.begin,
+                       tile.cols.count, tile.partial, 0, halved ? 2 : 1});
+  }
+  for (size_t k = 0; k < plan.tensors.size(); ++k) {
+    TensorTable table = table_of(plan, plan.tensors[k], static_cast<int64_t>(k));
+    c.blocks += table.blocks;
+    if (!table.factored && !table.sharded && table.contiguous) flatten(table, c.tiles);
+    c.tensors.push_back(table);
+  }
+  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    const PhaseKind kind = plan.phases[phase].kind;
+    std::vector<Part> by_kind[kKinds];
+    int32_t buffers[kKinds] = {};
+    for (TensorTable& t : c.tensors) {
+      if (!takes_part(plan, t, kind) || t.tiles == 0) continue;
+      const auto which = static_cast<size_t>(kind_of(t));
+      const size_t before = by_kind[which].size();
+      for (int64_t k = 0; k < t.blocks * t.tiles; ++k) {
+        cut(c.tiles[static_cast<size_t>(t.tile + k)], t, kind, by_kind[which]);
+      }
+      t.units[phase] = static_cast<int32_t>(static_cast<int64_t>(by_kind[which].size() - before) / t.blocks);
+      buffers[which] = std::max(buffers[which], buffer_of(t, kind));
+    }
+    for (int which = 0; which < kKinds; ++which) {
+      std::vector<Part>& list = by_kind[which];
+      if (list.empty()) continue;
+      // The largest first: the small ones then fill the gaps at the end.
+      std::stable_sort(list.begin(), list.end(),
+                       [](const Part& a, const Part& b) { return elements_of(a) > elements_of(b); });
+      c.launches[phase].push_back({static_cast<Kind>(which), static_cast<int64_t>(c.parts.size()),
+                                   static_cast<int64_t>(list.size()), buffers[which]});
+      c.parts.insert(c.parts.end(), list.begin(), list.end());
+    }
+  }
+  return c;
+}
+
+template <class T>
+int64_t bytes_of(const std::vector<T>& list) {
+  return static_cast<int64_t>((list.size() * sizeof(T) + 255) / 256 * 256);
+}
+
+int64_t words(int64_t bytes) { return (bytes + 7) / 8; }
+
+}  // namespace
+
+void check(int error, const char* what) {
+  if (error == cudaSuccess) return;
+  const auto code = static_cast<cudaError_t>(error);
+  if (code == cudaErrorMemoryAllocation) core::fail(Status::out_of_memory, what, ": the device ran out of memory");
+  core::fail(Status::device, what, ": ", cudaGetErrorString(code), " (", cudaGetErrorName(code), ")");
+}
+
+OnDevice::OnDevice(int device) : device_(device) {
+  check(cudaGetDevice(&before_), "cudaGetDevice");
+  if (before_ != device_) check(cudaSetDevice(device_), ("device_index: " + std::to_string(device_) + " given").c_str());
+}
+
+OnDevice::~OnDevice() {
+  if (before_ != device_) cudaSetDevice(before_);
+}
+
+Room room_of(const core::Plan& plan) {
+  const auto tensors = static_cast<int64_t>(plan.tensors.size());
+  int64_t blocks = 0;
+  for (const core::Tensor& t : plan.tensors) blocks += t.local_blocks();
+  Room room{};
+  room.scalars = 0;
+  room.words = room.scalars + words(tensors * static_cast<int64_t>(sizeof(Scalars)));
+  // Pointers, then rates and counters where those lie on the host.
+  room.arrivals = room.words + plan.state_count + 3 * tensors + static_cast<int64_t>(plan.groups.size()) + 2;
+  room.agreements = room.arrivals + words((blocks + tensors) * static_cast<int64_t>(sizeof(unsigned)));
+  room.total = room.agreements + tensors;
+  return room;
+}
+
+int64_t table_bytes(const core::Plan& plan) {
+  const Content c = content_of(plan);
+  return bytes_of(c.tensors) + bytes_of(plan.groups) + bytes_of(c.tiles) + bytes_of(c.parts);
+}
+
+Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "no CUDA device");
+  if (device_ >= count) {
+    core::invalid("device_index: ", device_, " given, expected 0 to ", count - 1, ": the CUDA devices there are");
+  }
+  const OnDevice here(device_);
+  const Content c = content_of(plan);
+  for (int k = 0; k < kPhases; ++k) launches[k] = c.launches[k];
+  block_count = c.blocks;
+  check(cudaMalloc(&memory_, static_cast<size_t>(std::max<int64_t>(1, table_bytes(plan)))), "tables of a plan");
+  auto* to = static_cast<char*>(memory_);
+  const auto copy = [&](const auto& list) {
+    using T = typename std::decay_t<decltype(list)>::value_type;
+    auto* at = reinterpret_cast<T*>(to);
+    if (!list.empty()) {
+      check(cudaMemcpy(at, list.data(), list.size() * sizeof(T), cudaMemcpyHostToDevice), "tables of a plan");
+    }
+    to += bytes_of(list);
+    return at;
+  };
+  try {
+    tensors = copy(c.tensors);
+    groups = copy(plan.groups);
+    tiles = copy(c.tiles);
+    parts = copy(c.parts);
+  } catch (...) {
+    cudaFree(memory_);
+    throw;
+  }
+}
+
+Tables::~Tables() {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device_) != cudaSuccess) return;
+  cudaFree(memory_);
+  cudaSetDevice(before);
+}
+
+std::shared_ptr<const void> make_tables(const core::Plan& plan) { return std::make_shared<const Tables>(plan); }
+
+}  // namespace came::cuda

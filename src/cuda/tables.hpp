@@ -1,0 +1,187 @@
+// What a plan keeps on its device, made once, and what a step writes into its workspace before the first kernel.  Plain
+// structs: the host fills them, kernels read them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/backend.hpp"
+#include "core/plan.hpp"
+
+namespace came::cuda {
+
+using core::Owner;
+using core::PhaseKind;
+using core::Range;
+
+/// Kernels are compiled for these storages of parameter and gradient, and momentum.  `any` looks at run time.
+enum class Kind : int32_t { f32_f32, f32_bf16, f32_codes, bf16_f32, bf16_bf16, bf16_codes, any32, any64 };
+inline constexpr int kKinds = 8;
+
+/// Most phases of a plan: norm, statistics, rms, momentum, apply.
+inline constexpr int kPhases = 5;
+
+/// A matrix of at most so many elements is taken by one warp.
+inline constexpr int64_t kTinyMatrix = 256;
+
+/// Columns that a block owns together where it owns columns.
+inline constexpr int64_t kStrip = 1024;
+
+/// Where a state tensor is found among a tensor's pointers; 0: it has none.
+struct States {
+  int8_t momentum, momentum_scale, second, second_scale;
+  int8_t row, col, full;                ///< Averages of the squared gradient; SM3: accumulators.
+  int8_t res_row, res_col, res_full;    ///< CAME: averages of the instability.
+};
+
+/// Where a phase's results lie: docs/architecture.md, "The plan".
+struct SlotTable {
+  int64_t offset;  ///< In the reduction buffer.
+  int32_t rows, cols, scalars;
+};
+
+/// One tensor.  Matrices, rows and columns are those of this rank unless they are called whole.
+struct TensorTable {
+  int64_t batch, rows, cols;
+  int64_t whole_batch, whole_rows, whole_cols;
+  int64_t first_batch, first_row, first_col;
+  int64_t pointers;  ///< Index of its first: parameter, gradient, states.
+  int64_t blocks;    ///< Matrices with results of their own, or 1.
+  int64_t block;     ///< Number of the first among those of the plan.
+  int64_t tile;      ///< Number of its first tile.
+  int64_t tiles;     ///< Per block.
+  int64_t column_factors;  ///< In the workspace.
+  int32_t front;           ///< Scalars before the vectors of a tile's partial results.
+  uint64_t id;
+  double elements;  ///< Of the whole tensor.
+  int32_t group;
+  DType dtype, grad_dtype, momentum_dtype, second_dtype;
+  Owner owner;
+  bool factored, sharded, per_matrix;
+  bool contiguous;  ///< Rows follow each other in the whole tensor too, and nothing depends on where they end.
+  States states;
+  SlotTable slots[kPhases];
+  int32_t units[kPhases];  ///< Thread blocks per block of results, in each phase.
+};
+
+/// A part of a tensor: a tile, or what one thread block takes of it in a phase.
+struct Part {
+  int64_t tensor;
+  int64_t batch, batches;
+  int64_t row, rows;
+  int64_t col, cols;
+  int64_t partial;  ///< In the workspace.
+  int32_t half;     ///< Which half of its tile it is, where tiles are halved.
+  int32_t halves;
+};
+
+/// What follows from a reduction, per block.
+struct Derived {
+  double update;      ///< Factor of the update: root of the mean row average over the clipping ratio.
+  double confidence;  ///< Factor of the momentum: the same root for the instability, bias-corrected.
+  double direction;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
+  double rate;        ///< Adafactor: the learning rate.
+};
+static_assert(sizeof(Derived) == core::kDerived * sizeof(double));
+
+/// What a step says of one tensor, once its scalars are read.
+struct Scalars {
+  double lr;
+  double count;                     ///< Number of this step, from 1.
+  double factor;                    ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
+  double correction1, correction2;  ///< 1 - beta^count.
+  double correction3;
+  double beta2;        ///< Of this step: Adafactor's may grow.
+  uint64_t keys[4];    ///< Of stochastic rounding, by algorithms::Stream.
+  int32_t active;
+  int32_t vectors;  ///< Everything is aligned for whole vectors.
+};
+
+/// A scalar of a step: on the device, or its values themselves among the pointers.
+struct ScalarTable {
+  const void* data;  ///< Null: `word` says where, or it is not given.
+  DType dtype;
+  int32_t each;   ///< More than one.
+  int64_t word;   ///< Index of the first value among the pointers; -1: not given.
+};
+
+/// One launch of a phase: parts of tensors of one kind.
+struct Launch {
+  Kind kind;
+  int64_t first;
+  int64_t count;
+  int32_t buffer;  ///< Bytes of shared memory for columns that a block owns.
+};
+
+/// What every kernel is given.
+struct Args {
+  const TensorTable* tensors;
+  const came_options* groups;
+  const Part* tiles;
+  const Part* parts;  ///< Of the launch.
+  int64_t tensor_count, group_count, block_count;
+  // In the workspace.
+  double* workspace;
+  Derived* derived;
+  Scalars* scalars;
+  uint64_t* words;
+  unsigned* arrivals;                ///< Per block, then per tensor.
+  unsigned long long* agreements;  ///< Per tensor.
+  double* reductions;
+  ScalarTable found_inf, grad_scale, lr, step;
+  int64_t norm_offset, norm_count;  ///< Squared norms in the reduction buffer; none: 0.
+  Algorithm algorithm;
+  int32_t phase;
+  PhaseKind phase_kind;
+  int32_t split;  ///< The plan has a phase for moments of its own.
+  int32_t raises; ///< The step ends with this call.
+};
+
+/// Doubles of workspace, by what they hold.
+struct Room {
+  int64_t scalars, words, arrivals, agreements, total;
+};
+Room room_of(const core::Plan& plan);
+
+/// Everything a plan keeps for its steps.
+class Tables {
+ public:
+  explicit Tables(const core::Plan& plan);
+  ~Tables();
+  Tables(const Tables&) = delete;
+  Tables& operator=(const Tables&) = delete;
+
+  std::vector<Launch> launches[kPhases];
+  std::vector<bool> shares;  ///< Per tensor: it is sharded.
+  const TensorTable* tensors = nullptr;
+  const came_options* groups = nullptr;
+  const Part* tiles = nullptr;
+  const Part* parts = nullptr;
+  int64_t block_count = 0;
+
+ private:
+  void* memory_ = nullptr;
+  int device_ = 0;
+};
+
+int64_t table_bytes(const core::Plan& plan);
+std::shared_ptr<const void> make_tables(const core::Plan& plan);
+
+/// Makes a device current while it lives.
+class OnDevice {
+ public:
+  explicit OnDevice(int device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  int device_ = 0;
+};
+
+/// Throws, with CUDA's words, unless a call went well.
+void check(int error, const char* what);
+
+}  // namespace came::cuda
