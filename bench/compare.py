@@ -38,7 +38,7 @@ except ImportError as error:
 
 WARMUP = 2  # the first step allocates state, the second touches what the first left to be touched
 PEAK_BYTES_PER_PARAM = 36  # parameters, gradients, two optimizers' state, temporaries of the hungriest
-MODELS = "bert_large,gpt2_small,unet,small"
+MODELS = "bert_large,gpt2_small,unet,small"  # the others take hours
 HOST = Host()
 
 
