@@ -32,19 +32,23 @@ inline Shapes bert_large() {
   return shapes;
 }
 
-/// GPT-2 small, tied embeddings counted once, matrices [in, out] as its authors store them: 148 tensors, 124.4 M
-/// parameters.
-inline Shapes gpt2_small() {
-  constexpr int64_t kWidth = 768;
-  Shapes shapes{{50257, kWidth}, {1024, kWidth}};
+/// GPT-2, tied embeddings counted once, matrices [in, out] as its authors store them.
+inline Shapes gpt2(int64_t width, int layers) {
+  Shapes shapes{{50257, width}, {1024, width}};
   const auto add = [&](const Shapes& more) { shapes.insert(shapes.end(), more.begin(), more.end()); };
-  for (int layer = 0; layer < 12; ++layer) {
-    add({{kWidth}, {kWidth}, {kWidth, 3 * kWidth}, {3 * kWidth}, {kWidth, kWidth}, {kWidth}});      // attention
-    add({{kWidth}, {kWidth}, {kWidth, 4 * kWidth}, {4 * kWidth}, {4 * kWidth, kWidth}, {kWidth}});  // feed-forward
+  for (int layer = 0; layer < layers; ++layer) {
+    add({{width}, {width}, {width, 3 * width}, {3 * width}, {width, width}, {width}});      // attention
+    add({{width}, {width}, {width, 4 * width}, {4 * width}, {4 * width, width}, {width}});  // feed-forward
   }
-  add({{kWidth}, {kWidth}});
+  add({{width}, {width}});
   return shapes;
 }
+
+/// 148 tensors, 124.4 M parameters.
+inline Shapes gpt2_small() { return gpt2(768, 12); }
+
+/// 292 tensors, 354.8 M parameters.
+inline Shapes gpt2_medium() { return gpt2(1024, 24); }
 
 /// The convolutions of a U-Net of 64 to 512 channels, with 1x1 projections and biases.
 inline Shapes unet() {
@@ -65,8 +69,25 @@ inline Shapes unet() {
 /// Many tensors that each fit a cache: what a step costs per tensor, not per element.
 inline Shapes small() { return Shapes(1000, {64, 64}); }
 
+/// Llama 7B, embedding and output apart: 291 tensors, 6.74 G parameters.
+inline Shapes llama_7b() {
+  constexpr int64_t kHidden = 4096;
+  constexpr int64_t kInner = 11008;
+  constexpr int64_t kVocabulary = 32000;
+  Shapes shapes{{kVocabulary, kHidden}};
+  const auto add = [&](const Shapes& more) { shapes.insert(shapes.end(), more.begin(), more.end()); };
+  for (int layer = 0; layer < 32; ++layer) {
+    add(Shapes(4, {kHidden, kHidden}));                              // attention
+    add({{kInner, kHidden}, {kInner, kHidden}, {kHidden, kInner}});  // gate, up, down
+    add({{kHidden}, {kHidden}});                                     // norms
+  }
+  add({{kHidden}, {kVocabulary, kHidden}});
+  return shapes;
+}
+
 inline std::vector<Model> models() {
-  return {{"bert_large", bert_large()}, {"gpt2_small", gpt2_small()}, {"unet", unet()}, {"small", small()}};
+  return {{"bert_large", bert_large()}, {"gpt2_small", gpt2_small()}, {"gpt2_medium", gpt2_medium()}, {"unet", unet()},
+          {"small", small()},           {"llama_7b", llama_7b()}};
 }
 
 }  // namespace came::bench

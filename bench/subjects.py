@@ -2,21 +2,19 @@
 
 A subject is made from a list of torch parameters with gradients, which it shares with the baseline, and then has
 `step()`, `step_afresh()`, `state_bytes` and `buffer_bytes`.  Ours and the rival of the same name do the same arithmetic, as far as the
-rival's options allow.
+rival's options allow.  SUBJECTS is for compare.py; gpu_subjects.py has those of gpu.py.
 """
 
+import importlib
 import mmap
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from came_pytorch import CAME
-from pytorch_optimizer import SM3, Lamb
-from transformers.optimization import Adafactor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/python"))
 import libcame
@@ -44,9 +42,9 @@ def bytes_moved(word: str, parameter: str, momentum: str) -> float:
     }[word]
 
 
-def _zeros(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+def _zeros(shape: tuple[int, ...], dtype: str, device: torch.device) -> torch.Tensor:
     """From torch's allocator, as an adapter would: aligned to 64 bytes, which numpy's memory is not."""
-    return torch.zeros(shape, dtype=getattr(torch, dtype))
+    return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
 
 
 def _untouched(size: int) -> np.ndarray:
@@ -56,14 +54,22 @@ def _untouched(size: int) -> np.ndarray:
 class Ours:
     """One of our optimizers on the memory of torch tensors."""
 
+    capturable = True
+
     def __init__(self, params: Parameters, word: str, **options):
-        self._plan = libcame.Plan(word, params, libcame.AUTO, _zeros, lr=LR, **options)
+        device = params[0].device
+        self._on_gpu = device.type == "cuda"
+        backend = libcame.CUDA if self._on_gpu else libcame.AUTO
+        self._plan = libcame.Plan(word, params, backend, partial(_zeros, device=device), lr=LR, **options)
         self._grads = [p.grad for p in params]
         self._step = self._plan.bind(self._grads)
         self.state_bytes = self._plan.memory.state
-        self.buffer_bytes = self._plan.memory.workspace + self._plan.memory.reductions
+        memory = self._plan.memory
+        self.buffer_bytes = memory.workspace + memory.reductions + getattr(memory, "tables", 0)
 
     def step(self) -> None:
+        if self._on_gpu:
+            self._step.stream = torch.cuda.current_stream().cuda_stream  # another one while a graph is captured
         self._plan.run(self._step)
 
     def step_afresh(self) -> None:
@@ -78,6 +84,7 @@ class Ours:
 class Rival:
     """Any torch optimizer."""
 
+    capturable = False  # most read a step counter on the host
     buffer_bytes = None  # it allocates during the step
 
     def __init__(self, optimizer: torch.optim.Optimizer):
@@ -106,36 +113,51 @@ class Subject:
         return "/".join(filter(None, (self.optimizer, self.implementation, self.variant)))
 
 
-def _ours(word: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
-    dtype, against = (torch.bfloat16, BASELINE_BF16) if parameter == "bf16" else (torch.float32, None)
+def ours(word: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
+    dtype = torch.bfloat16 if parameter == "bf16" else torch.float32
     make = partial(Ours, word=word, momentum_dtype=momentum, **options)
-    return Subject(word, "libcame", make, variant, dtype, bytes_moved(word, parameter, momentum), against)
+    return Subject(word, "libcame", make, variant, dtype, bytes_moved(word, parameter, momentum))
 
 
-def _rival(word: str, implementation: str, optimizer: Callable, variant: str = "", **options) -> Subject:
+def imported(module: str, name: str) -> Callable:
+    """A class of a package that may be missing, which is found out when the subject is made: the others can run."""
+    return lambda *arguments, **options: getattr(importlib.import_module(module), name)(*arguments, **options)
+
+
+def _make_rival(params: Parameters, optimizer: Callable, **options) -> Rival:
+    return Rival(optimizer(params, lr=LR, **options))
+
+
+def rival(word: str, implementation: str, optimizer: Callable, variant: str = "", moved: float | None = None,
+          **options) -> Subject:
     dtype = torch.bfloat16 if variant == "bf16" else torch.float32
-    return Subject(word, implementation, lambda params: Rival(optimizer(params, lr=LR, **options)), variant, dtype)
+    make = partial(_make_rival, optimizer=optimizer, **options)
+    return Subject(word, implementation, make, variant, dtype, moved)
 
 
 _FUSED = dict(optimizer=torch.optim.AdamW, weight_decay=DECAY, fused=True)
-BASELINE = _rival("adamw", "torch-fused", **_FUSED)
-BASELINE_BF16 = _rival("adamw", "torch-fused", variant="bf16", **_FUSED)
+BASELINE = rival("adamw", "torch-fused", **_FUSED)
+BASELINE_BF16 = rival("adamw", "torch-fused", variant="bf16", **_FUSED)
+FOREACH = rival("adamw", "torch-foreach", torch.optim.AdamW, weight_decay=DECAY, foreach=True)
+CAME_PYTORCH = rival("came", "came-pytorch", imported("came_pytorch", "CAME"))
+TRANSFORMERS = rival("adafactor", "transformers", imported("transformers.optimization", "Adafactor"),
+                     beta1=0.9, scale_parameter=False, relative_step=False)
 
 SUBJECTS = [
     BASELINE,  # against itself: how far two equal measurements differ
-    _rival("adamw", "torch-foreach", torch.optim.AdamW, weight_decay=DECAY, foreach=True),
-    _ours("adamw", weight_decay=DECAY),
-    _rival("came", "came-pytorch", CAME),
-    _ours("came"),
-    _ours("came", "bf16 momentum", momentum="bf16"),
-    _ours("came", "int8 momentum", momentum="int8"),
-    _ours("came", "int4 momentum", momentum="int4"),
-    _rival("adafactor", "transformers", Adafactor, beta1=0.9, scale_parameter=False, relative_step=False),
-    _ours("adafactor", beta1=0.9, beta2_decay=-0.8, lr_in_momentum=True),
-    _rival("sm3", "pytorch_optimizer", SM3, momentum=0.9),
-    _ours("sm3", beta1=0.9),
-    _rival("lamb", "pytorch_optimizer", Lamb),
-    _ours("lamb", bias_correction=False),
+    FOREACH,
+    ours("adamw", weight_decay=DECAY),
+    CAME_PYTORCH,
+    ours("came"),
+    ours("came", "bf16 momentum", momentum="bf16"),
+    ours("came", "int8 momentum", momentum="int8"),
+    ours("came", "int4 momentum", momentum="int4"),
+    TRANSFORMERS,
+    ours("adafactor", beta1=0.9, beta2_decay=-0.8, lr_in_momentum=True),
+    rival("sm3", "pytorch_optimizer", imported("pytorch_optimizer", "SM3"), momentum=0.9),
+    ours("sm3", beta1=0.9),
+    rival("lamb", "pytorch_optimizer", imported("pytorch_optimizer", "Lamb")),
+    ours("lamb", bias_correction=False),
     BASELINE_BF16,
-    _ours("came", "bf16", momentum="bf16", parameter="bf16"),
+    replace(ours("came", "bf16", momentum="bf16", parameter="bf16"), against=BASELINE_BF16),
 ]

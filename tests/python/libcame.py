@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-AUTO, REFERENCE, CPU = 0, 1, 3  # backends
+AUTO, REFERENCE, CUDA, CPU = 0, 1, 2, 3  # backends
 DTYPES = {"float64": 1, "float32": 2, "bfloat16": 3, "float16": 4, "int64": 5, "int8": 6, "uint8": 7}
 _NAMES = {number: name for name, number in DTYPES.items()}
 
@@ -105,16 +105,22 @@ def _dtype(array):
     return DTYPES[str(array.dtype).removeprefix("torch.")]
 
 
+def _device(array):
+    """Kind and index of the device whose memory an array lies in: (1, n) for CUDA, (0, 0) for the host."""
+    return (1, array.get_device()) if getattr(array, "is_cuda", False) else (0, 0)
+
+
 def _view(array):
     sizes = _sizes(array.shape)
     address = array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data
-    view = Tensor(ctypes.sizeof(Tensor), _dtype(array), address, sizes, array.ndim)
+    view = Tensor(ctypes.sizeof(Tensor), _dtype(array), address, sizes, array.ndim, *_device(array))
     view.keep = (array, sizes)
     return view
 
 
 class Plan:
-    """One plan over `params`, which it steps in place; state and buffers come from `zeros(shape, dtype name)`."""
+    """One plan over `params`, which it steps in place; state and buffers come from `zeros(shape, dtype name)`, which
+    allocates on the device of `params`."""
 
     def __init__(self, word, params, backend, zeros, **options):
         algorithm = _i32()
@@ -132,7 +138,8 @@ class Plan:
             spec.shape, spec.ndim, spec.dtype = shape, p.ndim, _dtype(p)
         self.plan = _ptr()
         groups, count = ctypes.byref(self.options), _i64(len(params))
-        check(lib.came_plan_create(groups, 1, specs, count, backend, 0, ctypes.byref(self.plan)))
+        index = _device(params[0])[1] if params else 0
+        check(lib.came_plan_create(groups, 1, specs, count, backend, index, ctypes.byref(self.plan)))
         self._make_state(zeros)
         self.memory = Memory(ctypes.sizeof(Memory))
         check(lib.came_plan_memory(self.plan, ctypes.byref(self.memory)))
@@ -153,7 +160,7 @@ class Plan:
             self._flat.append(array)
 
     def bind(self, grads, lr=None):
-        """What one step reads and writes, for any number of runs."""
+        """What one step reads and writes, for any number of runs; a CUDA stream goes into its `stream`."""
         views = [[_view(a) for a in arrays] for arrays in (self.params, grads, self._flat)]
         arrays = [(Tensor * len(v))(*v) for v in views]
         count, rate = _view(self.count), _view(np.array(self.options.lr if lr is None else lr))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import command
 import compare
 
 OURS = [
@@ -75,12 +76,14 @@ def test_the_byte_model_is_that_of_the_design(document):
 
 
 def test_the_shape_lists_are_the_models():
-    sizes = {name: (len(shapes), sum(map(math.prod, shapes))) for name, shapes in compare.known_models().items()}
+    sizes = {name: (len(shapes), sum(map(math.prod, shapes))) for name, shapes in command.known_models(compare.LIBRARY).items()}
     assert sizes == {
         "bert_large": (398, 336_226_108),
         "gpt2_small": (148, 124_439_808),
+        "gpt2_medium": (292, 354_823_168),
         "unet": (46, 14_022_660),
         "small": (1000, 4_096_000),
+        "llama_7b": (291, 6_738_415_616),
     }
 
 
@@ -111,7 +114,8 @@ def test_a_filter_keeps_the_baseline(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--models", "bert"], "--models: given 'bert', expected some of bert_large, gpt2_small, unet, small"),
+        (["--models", "bert"], "--models: given 'bert', expected some of bert_large, gpt2_small, "
+         "gpt2_medium, unet, small, llama_7b"),
         (["--quick", "--threads", "0"], "--threads: given 0, expected at least 1"),
         (["--quick", "--only", "["], "--only: given '[', expected a regular expression"),
     ],

@@ -1,0 +1,105 @@
+"""Who is compared on a GPU: the subjects of bench/gpu.py, f32 first, each group led by its baseline.
+
+Besides what subjects.py has there is a CAME that anyone could write: the equations in plain torch, for torch.compile.
+"""
+
+import torch
+
+from subjects import CAME_PYTORCH, DECAY, FOREACH, LR, TRANSFORMERS, Parameters, Subject, bytes_moved, ours, rival
+
+BETA1, BETA2, BETA3, EPS1, EPS2, CLIP = 0.9, 0.999, 0.9999, 1e-30, 1e-16, 1.0
+
+
+def _clipped(u: torch.Tensor) -> torch.Tensor:
+    """Equation (8)."""
+    return u / (u.square().mean().sqrt() / CLIP).clamp(min=1)
+
+
+def _factored_root(rows: torch.Tensor, cols: torch.Tensor) -> torch.Tensor:
+    """1 / sqrt(r_i c_j / mean(r)), as in equations (7) and (13)."""
+    return (rows.mean() / rows).sqrt().unsqueeze(1) * cols.rsqrt()
+
+
+def came_matrix(p, g, m, r, c, R, C) -> None:
+    """One step of CAME on a matrix, in place: equations (5) to (13) by their names there."""
+    square = g * g + EPS1
+    r.lerp_(square.mean(1), 1 - BETA2)
+    c.lerp_(square.mean(0), 1 - BETA2)
+    u = _clipped(g * _factored_root(r, c))
+    m.lerp_(u, 1 - BETA1)
+    instability = (u - m).square() + EPS2
+    R.lerp_(instability.mean(1), 1 - BETA3)
+    C.lerp_(instability.mean(0), 1 - BETA3)
+    p.sub_(LR * m * _factored_root(R, C))
+
+
+def came_vector(p, g, m, v) -> None:
+    """The same on a tensor without rows and columns."""
+    v.lerp_(g * g + EPS1, 1 - BETA2)
+    m.lerp_(_clipped(g * v.rsqrt()), 1 - BETA1)
+    p.sub_(LR * m)
+
+
+class CompiledCame:
+    """Plain CAME, compiled once per shape: a graph of all tensors of a model takes minutes to compile."""
+
+    capturable = True
+    buffer_bytes = None  # it allocates during the step
+
+    def __init__(self, params: Parameters):
+        backend = "inductor" if params[0].is_cuda else "eager"
+        matrix, vector = (
+            torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+            for function in (came_matrix, came_vector)
+        )
+        self._calls = []
+        self.state_bytes = 0
+        for p in params:
+            folded = p.detach().view(len(p), -1) if p.ndim > 1 else p.detach()
+            sizes = [(len(p),), folded.shape[1:]] * 2 if p.ndim > 1 else [p.shape]
+            state = [torch.zeros_like(folded), *map(folded.new_zeros, sizes)]
+            self._calls.append((matrix if p.ndim > 1 else vector, (folded, p.grad.view_as(folded), *state)))
+            self.state_bytes += sum(s.nbytes for s in state)
+
+    def step(self) -> None:
+        for function, arguments in self._calls:
+            function(*arguments)
+
+
+def _fused(variant: str, moved: float) -> Subject:
+    return rival("adamw", "torch-fused", torch.optim.AdamW, variant, moved, weight_decay=DECAY, fused=True)
+
+
+def _bf16(word: str, momentum: str, **options) -> Subject:
+    return ours(word, f"bf16, {momentum} momentum", momentum, "bf16", **options)
+
+
+SUBJECTS = [
+    _fused("", bytes_moved("adamw", "f32", "f32")),  # against itself: how far two equal measurements differ
+    FOREACH,
+    ours("adamw", weight_decay=DECAY),
+    CAME_PYTORCH,
+    Subject("came", "torch-compile", CompiledCame),
+    ours("came"),
+    *(ours("came", f"{momentum} momentum", momentum) for momentum in ("bf16", "int8", "int4")),
+    rival("adafactor", "torch-foreach", torch.optim.Adafactor, foreach=True),
+    TRANSFORMERS,
+    ours("adafactor"),
+    ours("sm3"),
+    ours("lamb"),
+    _fused("bf16", 14),  # both its moments are bf16
+    _bf16("adamw", "bf16", weight_decay=DECAY),
+    *(_bf16("came", momentum) for momentum in ("f32", "bf16", "int8", "int4")),
+    _bf16("adafactor", "bf16"),
+]
+
+# What every model is measured with; the others are for the first one.
+EVERYWHERE = {
+    "adamw/libcame",
+    "came/libcame",
+    "adafactor/libcame",
+    "adamw/libcame/bf16, bf16 momentum",
+    "came/libcame/bf16, bf16 momentum",
+    "came/libcame/bf16, int8 momentum",
+    "adafactor/libcame/bf16, bf16 momentum",
+}
