@@ -176,7 +176,7 @@ TEST(CodesStep, DoNotDependOnTilesOrShards) {
     for (uint64_t step = 0; step < 5; ++step) {
       for (Trial* run : {&whole, &tiled, &a, &b}) {
         run->fill_grads(step);
-        core::run_phase(run->plan, 0, run->step);
+        run->run_phase(0);
       }
     }
     EXPECT_EQ(whole.params[0].bytes(), tiled.params[0].bytes());

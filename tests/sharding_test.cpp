@@ -92,7 +92,7 @@ struct Difference {
 
 void step_ranks(std::vector<std::unique_ptr<Trial>>& ranks) {
   for (int phase = 0; phase < static_cast<int>(ranks[0]->plan.phases.size()); ++phase) {
-    for (auto& rank : ranks) core::run_phase(rank->plan, phase, rank->step);
+    for (auto& rank : ranks) rank->run_phase(phase);
     all_reduce(ranks, phase);
   }
 }

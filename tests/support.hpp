@@ -1,4 +1,7 @@
 // A plan with memory for everything it needs, filled with seeded numbers: what most tests start from.
+//
+// Tests see host memory only.  On a device a Trial runs on copies of it (mirror.hpp), taken before and brought back
+// after.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +10,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,6 +21,7 @@
 #include "core/dtype.hpp"
 #include "core/plan.hpp"
 #include "core/step.hpp"
+#include "mirror.hpp"
 
 namespace came::test {
 
@@ -38,6 +44,7 @@ class Buffer {
  public:
   explicit Buffer(int64_t bytes) : bytes_(bytes), words_(static_cast<size_t>(bytes + 7) / 8, 0) {}
   [[nodiscard]] void* data() { return words_.data(); }
+  [[nodiscard]] int64_t size() const { return bytes_; }
   [[nodiscard]] Bytes bytes() const { return {{reinterpret_cast<const char*>(words_.data()), size_t(bytes_)}}; }
 
  private:
@@ -70,15 +77,23 @@ inline TensorSpec spec_of(std::vector<int64_t> shape, DType dtype = DType::f64, 
   return spec;
 }
 
-/// What CAME_TEST_BACKEND names, "cpu" or "reference"; the reference if it names none.
-inline const core::Backend& backend_under_test() {
+/// What CAME_TEST_BACKEND names, "cpu", "cuda" or "reference"; the reference if it is not set.
+inline std::string tested_backend_name() {
   const char* name = std::getenv("CAME_TEST_BACKEND");
-  return name != nullptr && name == std::string("cpu") ? core::cpu_backend() : core::reference_backend();
+  return name == nullptr ? "reference" : name;
 }
 
 /// The same, as the public interface names it.
 inline Backend public_backend_under_test() {
-  return &backend_under_test() == &core::reference_backend() ? Backend::reference : Backend::cpu;
+  const std::string name = tested_backend_name();
+  if (name == "reference") return Backend::reference;
+  if (name == "cpu") return Backend::cpu;
+  if (name == "cuda") return Backend::cuda;
+  throw std::invalid_argument("CAME_TEST_BACKEND is " + name + ", expected reference, cpu or cuda");
+}
+
+inline const core::Backend& backend_under_test() {
+  return core::find_backend(static_cast<came_backend>(public_backend_under_test()));
 }
 
 /// A plan and its memory.  Gradients and parameters are set as f64 and rounded to the tensors' types.
@@ -157,7 +172,57 @@ class Trial {
   void fill_grads(uint64_t seed) {
     for_each_element([&](size_t k, int64_t local, int64_t whole) { grad(k).set(local, draw(seed, k + 1000, whole)); });
   }
-  void run() { core::run_step(plan, step); }
+  void run() {
+    in_memory([this](const came_step& s) { core::run_step(plan, s); });
+  }
+  void run_phase(int phase) {
+    in_memory([this, phase](const came_step& s) { core::run_phase(plan, phase, s); });
+  }
+
+  // What run() does on a device, in parts.  On the host there is nothing to copy.
+
+  void upload() {
+    if (!on_device()) return;
+    make_mirror();
+    mirror_->upload();
+    upload_scalars();
+  }
+  void upload_grads() {
+    for (Buffer& grad : grads) mirror_->upload(grad.data());
+  }
+  /// Only with device_scalars.
+  void upload_scalars() {
+    for_each_scalar([](const came_tensor& host, const came_tensor& copy) {
+      device::upload(copy.data, host.data, scalar_bytes(host));
+    });
+  }
+  void launch() { core::run_step(plan, memory_step()); }
+  void download() {
+    if (!on_device()) return;
+    mirror_->download();
+    for_each_scalar([this](const came_tensor& host, const came_tensor& copy) {
+      if (&host == step.step) device::download(host.data, copy.data, scalar_bytes(host));
+    });
+  }
+  /// The step over the memory it runs on: once uploaded, the copies on the device.
+  [[nodiscard]] const came_step& memory_step() {
+    if (!on_device()) return step;
+    device_step_ = step;
+    const size_t count = plan.tensors.size();
+    device_step_.params = to_device(step.params, count, 0, device_params_);
+    device_step_.grads = to_device(step.grads, count, count, device_grads_);
+    device_step_.states = to_device(step.states, states.size(), 2 * count, device_states_);
+    if (step.workspace == workspace.data()) device_step_.workspace = mirror_->workspace();
+    device_step_.reductions = mirror_->find(step.reductions, 2 * count + states.size());
+    for_each_scalar([this](const came_tensor& host, const came_tensor& copy) {
+      if (&host == step.step) device_step_.step = &copy;
+      if (&host == step.lr) device_step_.lr = &copy;
+      if (&host == step.grad_scale) device_step_.grad_scale = &copy;
+      if (&host == step.found_inf) device_step_.found_inf = &copy;
+    });
+    return device_step_;
+  }
+  [[nodiscard]] const Mirror& mirror() const { return *mirror_; }
 
   /// Every byte a step may write.
   [[nodiscard]] Bytes image() const {
@@ -185,6 +250,11 @@ class Trial {
   TensorView counter_view;
   Step step;
 
+  // On a device, to be set before the first run.
+  Placement placement = Placement::aligned;
+  bool device_scalars =
+      false;  ///< Copies step, lr, grad_scale and found_inf, too, instead of passing them as they are.
+
  private:
   static core::Plan make_plan(const std::vector<Options>& groups, const std::vector<TensorSpec>& specs,
                               const core::Tiling* tiling, const core::Backend& backend) {
@@ -192,7 +262,77 @@ class Trial {
     cut.lean = backend.tiling.lean;
     return core::make_plan({groups.begin(), groups.end()}, specs, backend, 0, &cut);
   }
+
+  [[nodiscard]] bool on_device() const { return plan.backend->device != CAME_DEVICE_CPU; }
+
+  template <class F>
+  void in_memory(F f) {
+    upload();
+    try {
+      f(memory_step());
+    } catch (...) {
+      download();  // a refused step must have written nothing there either
+      throw;
+    }
+    download();
+  }
+
+  void make_mirror() {
+    if (mirror_ != nullptr) return;
+    core::prepare(plan);
+    mirror_ = std::make_unique<Mirror>(placement);
+    for (size_t k = 0; k < params.size(); ++k) {
+      mirror_->add(params[k].data(), params[k].size(), core::element_size(plan.tensors[k].dtype));
+    }
+    for (size_t k = 0; k < grads.size(); ++k) {
+      mirror_->add(grads[k].data(), grads[k].size(), core::element_size(plan.tensors[k].grad_dtype));
+    }
+    for (size_t k = 0; k < states.size(); ++k) {
+      mirror_->add(states[k].data(), states[k].size(), core::element_size(static_cast<DType>(state_views[k].dtype)));
+    }
+    mirror_->add(reductions.data(), reductions.size(), sizeof(double));
+    mirror_->place(plan.memory.workspace_bytes, 8 * static_cast<int64_t>(plan.tensors.size() + plan.groups.size() + 3));
+  }
+
+  /// Views of the copies of what `views` show; `first` is the number of the first of their buffers.
+  const came_tensor* to_device(const came_tensor* views, size_t count, size_t first, std::vector<TensorView>& into) {
+    if (views == nullptr) return nullptr;
+    into.resize(count);
+    for (size_t k = 0; k < count; ++k) {
+      static_cast<came_tensor&>(into[k]) = views[k];
+      into[k].data = mirror_->find(views[k].data, first + k);
+      into[k].device = plan.backend->device;
+      into[k].device_index = plan.device_index;
+    }
+    return into.data();
+  }
+
+  static int64_t scalar_bytes(const came_tensor& scalar) {
+    return (scalar.ndim == 0 ? 1 : scalar.shape[0]) * core::element_size(static_cast<DType>(scalar.dtype));
+  }
+  /// Calls f(host, copy) for every scalar that has a copy.
+  template <class F>
+  void for_each_scalar(F f) {
+    if (!device_scalars || !on_device()) return;
+    char* next = mirror_->scalars();
+    size_t number = 0;
+    for (const came_tensor* host : {step.step, step.lr, step.grad_scale, step.found_inf}) {
+      came_tensor& copy = device_scalar_views_[number++];
+      if (host == nullptr) continue;
+      copy = *host;
+      copy.data = next;
+      copy.device = plan.backend->device;
+      copy.device_index = plan.device_index;
+      f(*host, copy);
+      next += (scalar_bytes(*host) + 7) / 8 * 8;
+    }
+  }
+
   int64_t counter_count_;
+  std::unique_ptr<Mirror> mirror_;
+  Step device_step_;
+  std::vector<TensorView> device_params_, device_grads_, device_states_;
+  came_tensor device_scalar_views_[4] = {};
 };
 
 /// The message of the Error that f throws; "" if it throws none.
