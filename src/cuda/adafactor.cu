@@ -1,5 +1,7 @@
 // Adafactor: docs/algorithms.md, equations (5) to (8) and (14) to (17).
 // Two visits; bytes per parameter: statistics G, apply G + 2M + 2P.  `cautious` makes it three.
+#include <type_traits>
+
 #include "cuda/device/launch.cuh"
 #include "cuda/device/update.cuh"
 
@@ -18,10 +20,10 @@ struct Direction {
   bool blends, applies, cautious;
 
   __device__ Direction(const Subject<T>& subject, int64_t b)
-      : s(subject), param(subject.param()), momentum(subject.momentum()) {
+      : s(subject), param(subject.param(b)), momentum(subject.momentum(b)) {
     const double alpha = s.derived(b).rate;
     const bool in_momentum = s.o.lr_in_momentum != 0;
-    cautious = s.o.cautious != 0;
+    cautious = !K::kPlain && s.o.cautious != 0;
     applies = s.a.phase_kind == PhaseKind::apply;
     blends = momentum && (!applies || s.a.split == 0);
     rate = static_cast<T>(1 - s.o.beta1);
@@ -36,23 +38,23 @@ struct Direction {
     typename K::Param::template Raw<N> p;
     typename K::Momentum::template Raw<N> m;
   };
-  __device__ void load(const Where& w, Loaded& raw) const {
+  __device__ void load(const typename K::At& w, Loaded& raw) const {
     if (applies) raw.p = K::Param::template load<N>(param, w);
     if (momentum) raw.m = K::Momentum::template load<N>(momentum, w);
   }
 
-  __device__ void operator()(const Where& w, const Loaded& raw, const T (&g)[N], T (&u)[N], int& agreements) const {
+  __device__ void operator()(const typename K::At& w, const Loaded& raw, const T (&g)[N], T (&u)[N], int& agreements) const {
     T m[N];
     if (momentum) K::Momentum::decode(momentum, raw.m, m);
     if (blends) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) m[n] = n < w.count ? blend(m[n], rate, u[n] * into) : T{0};
+      for (int n = 0; n < N; ++n) m[n] = w.has(n) ? blend(m[n], rate, u[n] * into) : T{0};
       K::Momentum::store(momentum, w, m);
     }
     if (!applies) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        if (cautious && n < w.count) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
+        if (cautious && w.has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
       }
       return;
     }
@@ -68,67 +70,97 @@ struct Direction {
   }
 };
 
-constexpr int kRows = 2;
+template <class K, int Threads, class ColFactor>
+CAME_MAIN_ROUTE void direct_panel(const Team<Threads>& team, const Subject<typename K::T>& s,
+                                  Shelf<typename K::T, Threads>& shelf, const Part& part, int64_t b, double own,
+                                  const ColFactor& col_factor, int& agreements) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  constexpr int R = !K::kPlain ? 1 : std::is_same_v<typename K::Param, F32> ? 2 : 4;
+  const Update<T> update(s);
+  const Place grad = s.grad(b);
+  const Direction<K> direct(s, b);
+  for_panel<K, R>(
+      team, s, shelf, b, Range{part.row, part.rows}, Range{part.col, part.cols},
+      [&](int64_t i) { return update.row_factor(b, i, own); }, col_factor,
+      [&](const typename K::At(&w)[R], const T(&row)[R], const T(&col)[N]) {
+        typename K::Param::template Raw<N> raw_g[R];
+        typename Direction<K>::Loaded raw[R];
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          raw_g[r] = K::Param::template load<N>(grad, w[r]);
+          direct.load(w[r], raw[r]);
+        }
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          T g[N];
+          T u[N];
+          K::Param::decode(grad, raw_g[r], g);
+#pragma unroll
+          for (int n = 0; n < N; ++n) u[n] = g[n] * row[r] * col[n];
+          direct(w[r], raw[r], g, u, agreements);
+        }
+      });
+}
 
 template <class K>
-__global__ void __launch_bounds__(kNarrow) direction_kernel(const __grid_constant__ Args a) {
+CAME_MAIN_ROUTE void direct_rows(const Subject<typename K::T>& s, const Part& part, int& agreements) {
+  using T = typename K::T;
+  const T* roots = s.column_factors(part.batch);
+  direct_panel<K>(Team<kNarrow>(), s, shelves<T, kNarrow>().block, part, part.batch, 1.0,
+                  [&](int64_t j) { return roots[j]; }, agreements);
+}
+
+template <class K>
+CAME_ROUTE void direct_matrices(const Subject<typename K::T>& s, const Part& part, int& agreements) {
+  const Update<typename K::T> update(s);
+  for_matrices<kNarrow>(s, part, [&](const auto& team, auto& shelf, typename K::T*, int64_t b) {
+    direct_panel<K>(team, s, shelf, part, b, update.factors.own_root(team, b),
+                    [&](int64_t j) { return update.factors.col_root(b, j); }, agreements);
+  });
+}
+
+template <class K>
+CAME_ROUTE void direct_elements(const Subject<typename K::T>& s, const Part& part, int& agreements) {
   using T = typename K::T;
   using S = typename Statistic<T>::Type;
   constexpr int N = K::N;
+  const Place grad = s.grad(part.batch);
+  const Direction<K> direct(s, part.batch);
+  const Place full = s.full(s.t.states.full);
+  const T by = Update<T>(s).full_factor();
+  for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
+    typename Direction<K>::Loaded raw;
+    T g[N];
+    T v[N];
+    T u[N];
+    direct.load(w[0], raw);
+    K::Param::decode(grad, K::Param::template load<N>(grad, w[0]), g);
+    S::decode(full, S::template load<N>(full, w[0]), v);
+#pragma unroll
+    for (int n = 0; n < N; ++n) u[n] = Update<T>::full_update(g[n], v[n], by);
+    direct(w[0], raw, g, u, agreements);
+  });
+}
+
+template <class K>
+__global__ void __launch_bounds__(kNarrow, 4) direction_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
   if (is_skipped(a)) return;
   const Part part = a.parts[blockIdx.x];
   const Subject<T> s(a, part.tensor);
   if (s.k.active == 0) return;
-  const Update<T> update(s);
-  const Place grad = s.grad();
   int agreements = 0;
-  if (s.t.factored) {
-    for_matrices<kNarrow>(s, part, [&](const auto& team, auto& shelf, T*, int64_t b) {
-      const Direction<K> direct(s, b);
-      const double own = update.factors.own_root(team, b);
-      for_panel<N, kRows>(
-          team, s, shelf, b, Range{part.row, part.rows}, Range{part.col, part.cols},
-          [&](int64_t i) { return update.row_factor(b, i, own); }, [&](int64_t j) { return update.factors.col_root(b, j); },
-          [&](const Where(&w)[kRows], const T(&row)[kRows], const T(&col)[N]) {
-            typename K::Param::template Raw<N> raw_g[kRows];
-            typename Direction<K>::Loaded raw[kRows];
-#pragma unroll
-            for (int r = 0; r < kRows; ++r) {
-              raw_g[r] = K::Param::template load<N>(grad, w[r]);
-              direct.load(w[r], raw[r]);
-            }
-#pragma unroll
-            for (int r = 0; r < kRows; ++r) {
-              T g[N];
-              T u[N];
-              K::Param::decode(grad, raw_g[r], g);
-#pragma unroll
-              for (int n = 0; n < N; ++n) u[n] = g[n] * row[r] * col[n];
-              direct(w[r], raw[r], g, u, agreements);
-            }
-          });
-    });
+  if (!s.t.factored) {
+    direct_elements<K>(s, part, agreements);
+  } else if (s.column_factors(part.batch) != nullptr) {
+    direct_rows<K>(s, part, agreements);
   } else {
-    const Team<kNarrow> team;
-    const Direction<K> direct(s, 0);
-    const Place full = s.full(s.t.states.full);
-    const T by = update.full_factor();
-    for_vectors<N, 1>(team, s, part.batch, part, [&](const Where(&w)[1]) {
-      typename Direction<K>::Loaded raw;
-      T g[N];
-      T v[N];
-      T u[N];
-      direct.load(w[0], raw);
-      K::Param::decode(grad, K::Param::template load<N>(grad, w[0]), g);
-      S::decode(full, S::template load<N>(full, w[0]), v);
-#pragma unroll
-      for (int n = 0; n < N; ++n) u[n] = Update<T>::full_update(g[n], v[n], by);
-      direct(w[0], raw, g, u, agreements);
-    });
+    direct_matrices<K>(s, part, agreements);
   }
   if (a.phase_kind == PhaseKind::apply) return;
   const Team<kNarrow> team;
-  if (s.o.cautious != 0) count_agreement(team, s, agreements);
+  if (!K::kPlain && s.o.cautious != 0) count_agreement(team, s, agreements);
   arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
               [&] { finish_agreement(team, s, a.phase, true); });
 }

@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(kNarrow) moments_kernel(const __grid_constant_
   const Subject<T> s(a, part.tensor);
   if (s.k.active == 0) return;
   const Team<kNarrow> team;
-  const Moments<K> moments(s);
+  const Moments<K> moments(s, part.batch);
   const bool applies = a.phase_kind == PhaseKind::apply;
   const bool blends = !applies || a.split == 0;
-  const bool cautious = s.o.cautious != 0;
+  const bool cautious = !K::kPlain && s.o.cautious != 0;
   const bool decoupled = a.algorithm == Algorithm::adamw;
   const T l2 = static_cast<T>(decoupled ? 0.0 : s.o.weight_decay);
   const T decay = static_cast<T>(decoupled ? s.k.lr * s.o.weight_decay : 0.0);
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kNarrow) moments_kernel(const __grid_constant_
   const T eps = static_cast<T>(s.o.eps);
   const T rate = static_cast<T>(s.k.lr / s.k.correction1 * (cautious && applies ? s.derived(0).direction : 1.0));
   int agreements = 0;
-  for_vectors<N, R>(team, s, part.batch, part, [&](const Where(&w)[R]) {
+  for_vectors<K, R>(team, s, part.batch, part, [&](const typename K::At(&w)[R]) {
     typename Moments<K>::Loaded raw[R];
 #pragma unroll
     for (int r = 0; r < R; ++r) raw[r] = moments.load(w[r], true);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kNarrow) moments_kernel(const __grid_constant_
       if (cautious && !applies) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-          if (n < w[r].count) agreements += static_cast<int>(agreeing(m[n], g[n]));
+          if (w[r].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n]));
         }
       }
       if (!applies) continue;

@@ -15,6 +15,8 @@
 namespace came::cuda {
 namespace {
 
+constexpr uint64_t kAlignment = 16;
+
 /// Words that one launch carries in its arguments, which may take 32,764 bytes.
 template <int Count>
 struct Words {
@@ -74,9 +76,8 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ A
     for (const int8_t at : {t.states.momentum, t.states.second, t.states.full, t.states.res_full}) {
       if (at != 0) addresses |= pointers[at];
     }
-    const bool wide = t.dtype == DType::bf16 && t.grad_dtype == DType::bf16;
-    const bool rows_fit = t.cols % (wide ? 8 : 4) == 0 || t.batch * t.rows == 1;
-    s.vectors = addresses % 16 == 0 && rows_fit;
+    const bool rows_fit = t.cols % kColumns == 0 || t.batch * t.rows == 1;
+    s.vectors = addresses % kAlignment == 0 && rows_fit;
     a.scalars[k] = s;
     a.agreements[k] = 0;
     a.arrivals[a.block_count + k] = 0;
@@ -145,7 +146,8 @@ class Call {
       }
       set_phase(at);
       clear_slots(plan_.phases[static_cast<size_t>(phase)]);
-      for (const Launch& launch : tables_.launches[phase]) {
+      for (Launch launch : tables_.launches[phase]) {
+        if (!aligned_ && launch.kind != Kind::any64) launch.kind = Kind::any32;
         if (kind(phase) == PhaseKind::norm) {
           run_norm(args_, launch, stream_);
         } else {
@@ -218,14 +220,21 @@ class Call {
         batch.count = 0;
       }
     };
-    const auto put_address = [&](const void* data) { put(reinterpret_cast<uintptr_t>(data)); };
+    uint64_t addresses = 0;
+    // A null pointer says that a tensor is not active; one without elements may be.
+    const auto put_address = [&](bool active, const void* data) {
+      constexpr uint64_t kNowhere = 256;
+      const auto address = reinterpret_cast<uintptr_t>(data);
+      addresses |= active ? address : 0;
+      put(!active ? 0 : data == nullptr ? kNowhere : address);
+    };
     for (size_t k = 0; k < plan_.tensors.size(); ++k) {
       const core::Tensor& t = plan_.tensors[k];
       const bool active = core::is_active(step_, static_cast<int64_t>(k));
-      put_address(active ? step_.params[k].data : nullptr);
-      put_address(active ? step_.grads[k].data : nullptr);
+      put_address(active, step_.params[k].data);
+      put_address(active, step_.grads[k].data);
       for (size_t s = 0; s < t.states.size(); ++s) {
-        put_address(active ? step_.states[static_cast<size_t>(t.first_state) + s].data : nullptr);
+        put_address(active, step_.states[static_cast<size_t>(t.first_state) + s].data);
       }
     }
     args_.lr = place(step_.lr, word, put);
@@ -233,6 +242,7 @@ class Call {
     args_.grad_scale = place(step_.grad_scale, word, put);
     args_.found_inf = on_device(step_.found_inf) ? place(step_.found_inf, word, put) : ScalarTable{nullptr, DType::f64, 0, -1};
     if (batch.count > 0) send(batch);
+    aligned_ = addresses % kAlignment == 0;
   }
 
   void send(const Words<kMostWords>& batch) {
@@ -269,6 +279,7 @@ class Call {
   const Kernels& kernels_;
   cudaStream_t stream_;
   Args args_{};
+  bool aligned_ = false;  ///< Every tensor, for vectors.
 };
 
 void run_phases(const core::Plan& plan, Range phases, const came_step& step) {

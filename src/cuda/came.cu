@@ -1,5 +1,7 @@
 // CAME, Algorithm 2 of the paper: docs/algorithms.md, equations (5) to (13).
 // Three visits; bytes per parameter: statistics G, momentum G + 2M, apply M + 2P.
+#include <type_traits>
+
 #include "cuda/device/launch.cuh"
 #include "cuda/device/update.cuh"
 
@@ -11,37 +13,39 @@ __device__ Factors<T> instability(const Subject<T>& s) {
   return {s, s.template state<T>(s.t.states.res_row), s.template state<T>(s.t.states.res_col), s.o.beta3, s.o.eps2};
 }
 
-/// Rows of a panel that a thread has in flight.
-constexpr int kRows = 2;
-constexpr int kApplyRows = 4;
+/// Rows of a panel that a thread has in flight: as many bytes for each kind.
+template <class K>
+constexpr int kRows = !K::kPlain ? 1 : std::is_same_v<typename K::Param, F32> ? 2 : 4;
+template <class K>
+constexpr int kApplyRows = 2 * kRows<K>;
 
 /// m <- beta1 m + (1 - beta1) u : (9), and the sums of U = (u - m)^2 with the stored m : (10), for a panel of matrix b.
-template <class K, int Threads, class Done>
-__device__ void blend_panel(const Team<Threads>& team, const Update<typename K::T>& update,
-                            Shelf<typename K::T, Threads>& shelf, int64_t b, Range rows, Range cols,
-                            typename K::T* sums, int& agreements, const Done& done) {
+template <class K, int Threads, class ColFactor, class Done>
+CAME_MAIN_ROUTE void blend_panel(const Team<Threads>& team, const Update<typename K::T>& update,
+                                 Shelf<typename K::T, Threads>& shelf, int64_t b, Range rows, Range cols, double own,
+                                 const ColFactor& col_factor, typename K::T* sums, bool fresh, int& agreements,
+                                 const Done& done) {
   using T = typename K::T;
   constexpr int N = K::N;
   const Subject<T>& s = update.s;
-  const Place grad = s.grad();
-  const Place momentum = s.momentum();
+  const Place grad = s.grad(b);
+  const Place momentum = s.momentum(b);
   const T rate = static_cast<T>(1 - s.o.beta1);
   const T factor = s.factor();
-  const bool cautious = s.o.cautious != 0;
-  const double own = update.factors.own_root(team, b);
-  reduce_panel<Add, N, kRows>(
+  const bool cautious = !K::kPlain && s.o.cautious != 0;
+  reduce_panel<Add, K, kRows<K>>(
       team, s, shelf, b, rows, cols, [&](int64_t i) { return update.row_factor(b, i, own); },
-      [&](int64_t j) { return update.factors.col_root(b, j); }, sums, true,
-      [&](const Where(&w)[kRows], const T(&row)[kRows], const T(&col)[N], T(&values)[kRows][N]) {
-        typename K::Param::template Raw<N> raw_g[kRows];
-        typename K::Momentum::template Raw<N> raw_m[kRows];
+      col_factor, sums, fresh,
+      [&](const typename K::At(&w)[kRows<K>], const T(&row)[kRows<K>], const T(&col)[N], T(&values)[kRows<K>][N]) {
+        typename K::Param::template Raw<N> raw_g[kRows<K>];
+        typename K::Momentum::template Raw<N> raw_m[kRows<K>];
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
+        for (int r = 0; r < kRows<K>; ++r) {
           raw_g[r] = K::Param::template load<N>(grad, w[r]);
           raw_m[r] = K::Momentum::template load<N>(momentum, w[r]);
         }
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
+        for (int r = 0; r < kRows<K>; ++r) {
           T g[N];
           T m[N];
           T u[N];
@@ -54,11 +58,11 @@ __device__ void blend_panel(const Team<Threads>& team, const Update<typename K::
           }
           K::Momentum::store(momentum, w[r], m);
 #pragma unroll
-          for (int n = 0; n < N; ++n) values[r][n] = n < w[r].count ? square(u[n] - m[n]) : T{0};
+          for (int n = 0; n < N; ++n) values[r][n] = w[r].has(n) ? square(u[n] - m[n]) : T{0};
           if (cautious) {
 #pragma unroll
             for (int n = 0; n < N; ++n) {
-              if (n < w[r].count) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
+              if (w[r].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
             }
           }
         }
@@ -68,14 +72,14 @@ __device__ void blend_panel(const Team<Threads>& team, const Update<typename K::
 
 /// The same for a tensor without rows and columns; (11) with `confidence_1d`.
 template <class K>
-__device__ void blend_elements(const Update<typename K::T>& update, const Part& part, int& agreements) {
+CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& part, int& agreements) {
   using T = typename K::T;
   using S = typename Statistic<T>::Type;
   constexpr int N = K::N;
   const Subject<T>& s = update.s;
   const Team<kWide> team;
-  const Place grad = s.grad();
-  const Place momentum = s.momentum();
+  const Place grad = s.grad(part.batch);
+  const Place momentum = s.momentum(part.batch);
   const Place full = s.full(s.t.states.full);
   const Place residual = s.full(s.t.states.res_full);
   const T rate = static_cast<T>(1 - s.o.beta1);
@@ -83,8 +87,8 @@ __device__ void blend_elements(const Update<typename K::T>& update, const Part& 
   const T eps = static_cast<T>(s.o.eps2);
   const T by = update.full_factor();
   const T factor = s.factor();
-  const bool cautious = s.o.cautious != 0;
-  for_vectors<N, 1>(team, s, part.batch, part, [&](const Where(&w)[1]) {
+  const bool cautious = !K::kPlain && s.o.cautious != 0;
+  for_vectors<K, 1>(team, s, part.batch, part, [&](const typename K::At(&w)[1]) {
     T g[N];
     T m[N];
     T v[N];
@@ -95,7 +99,7 @@ __device__ void blend_elements(const Update<typename K::T>& update, const Part& 
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       u[n] = Update<T>::full_update(g[n], v[n], by);
-      m[n] = n < w[0].count ? blend(m[n], rate, u[n]) : T{0};
+      m[n] = w[0].has(n) ? blend(m[n], rate, u[n]) : T{0};
     }
     K::Momentum::store(momentum, w[0], m);
     if (residual) {
@@ -108,7 +112,7 @@ __device__ void blend_elements(const Update<typename K::T>& update, const Part& 
     if (cautious) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        if (n < w[0].count) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
+        if (w[0].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
       }
     }
   });
@@ -116,73 +120,86 @@ __device__ void blend_elements(const Update<typename K::T>& update, const Part& 
 
 /// (11) and (12) for matrix b.
 template <int Threads, class T>
-__device__ void finish_momentum(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles) {
+CAME_ROUTE void finish_momentum(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles) {
   const double mean = s.t.factored ? instability(s).finish(team, phase, b, tiles, nullptr) : 1.0;
   const double correction = s.o.bias_correction != 0 ? s.k.correction3 : 1.0;
   if (team.rank == 0) s.derived(b).confidence = sqrt(mean * correction);
 }
 
+/// Owned rows: (11) for them, and one sum per column.
 template <class K>
-__device__ void run_momentum(const Subject<typename K::T>& s, const Part& part, int& agreements) {
+CAME_MAIN_ROUTE void blend_rows(const Subject<typename K::T>& s, const Part& part, int& agreements) {
+  using T = typename K::T;
+  constexpr int64_t kSegment = Shelf<T, kWide>::kSegment;
+  const Team<kWide> team;
+  const Update<T> update(s);
+  const Factors<T> factors = instability(s);
+  Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
+  const int64_t b = part.batch;
+  T* sums = s.cols(part, s.a.phase, part.half);
+  const T* roots = s.column_factors(b);
+  for (int64_t first = 0; first < part.rows; first += kSegment) {
+    const Range segment{part.row + first, part.rows - first < kSegment ? part.rows - first : kSegment};
+    blend_panel<K>(team, update, shelf, b, segment, {0, part.cols}, 1.0,
+                   [&](int64_t j) { return roots[j]; }, sums, first == 0, agreements,
+                   [&](int64_t i, double total, bool begins) {
+                     double& so_far = shelf.total[i - segment.begin];
+                     so_far = begins ? total : so_far + total;
+                   });
+    for (int64_t i = team.rank; i < segment.count; i += kWide) {
+      factors.average_row(b, segment.begin + i, shelf.total[i]);
+    }
+  }
+}
+
+/// Whole matrices: (11) altogether.
+template <class K>
+CAME_ROUTE void blend_matrices(const Subject<typename K::T>& s, const Part& part, int& agreements) {
   using T = typename K::T;
   const Update<T> update(s);
   const Factors<T> factors = instability(s);
-  if (!s.t.factored) return blend_elements<K>(update, part, agreements);
-  const Range rows{part.row, part.rows};
-  if (s.t.owner == Owner::matrix) {
-    for_matrices<kWide>(s, part, [&](const auto& team, auto& shelf, T* columns, int64_t b) {
-      constexpr int kThreads = std::decay_t<decltype(team)>::kThreads;
-      const bool once = s.t.cols <= static_cast<int64_t>(kThreads) * K::N;
-      blend_panel<K>(team, update, shelf, b, {0, s.t.rows}, {0, s.t.cols}, columns, agreements,
-                     [&](int64_t i, double total, bool first) {
-                       if (once) {
-                         factors.average_row(b, i, total);
-                       } else {
-                         shelf.total[i] = first ? total : shelf.total[i] + total;
-                       }
-                     });
-      for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) factors.average_row(b, i, shelf.total[i]);
-      for (int64_t j = team.rank; j < s.t.cols; j += kThreads) {
-        factors.average_col(b, j, static_cast<double>(columns[j]));
-      }
-      team.sync();
-    });
-    return;
-  }
-  const Team<kWide> team;
-  Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
-  const int64_t b = part.batch;
-  if (s.t.owner == Owner::rows) {
-    const bool once = part.cols <= static_cast<int64_t>(kWide) * K::N;
-    T* sums = s.cols(part, s.a.phase, part.half);
-    blend_panel<K>(team, update, shelf, b, rows, {0, part.cols}, sums, agreements,
+  for_matrices<kWide>(s, part, [&](const auto& team, auto& shelf, T* columns, int64_t b) {
+    constexpr int kThreads = std::decay_t<decltype(team)>::kThreads;
+    const bool once = s.t.cols <= static_cast<int64_t>(kThreads) * K::N;
+    blend_panel<K>(team, update, shelf, b, {0, s.t.rows}, {0, s.t.cols}, update.factors.own_root(team, b),
+                   [&](int64_t j) { return update.factors.col_root(b, j); }, columns, true, agreements,
                    [&](int64_t i, double total, bool first) {
                      if (once) {
                        factors.average_row(b, i, total);
                      } else {
-                       double& so_far = shelf.total[i - part.row];
-                       so_far = first ? total : so_far + total;
+                       shelf.total[i] = first ? total : shelf.total[i] + total;
                      }
                    });
-    for (int64_t i = team.rank; !once && i < part.rows; i += kWide) {
-      factors.average_row(b, part.row + i, shelf.total[i]);
+    for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) factors.average_row(b, i, shelf.total[i]);
+    for (int64_t j = team.rank; j < s.t.cols; j += kThreads) {
+      factors.average_col(b, j, static_cast<double>(columns[j]));
     }
-    return;
-  }
+    team.sync();
+  });
+}
+
+/// Owned columns, a strip at a time, or neither: sums over rows, and (11) for owned columns.
+template <class K>
+CAME_ROUTE void blend_columns(const Subject<typename K::T>& s, const Part& part, int& agreements) {
+  using T = typename K::T;
+  const Team<kWide> team;
+  const Update<T> update(s);
+  const Factors<T> factors = instability(s);
+  Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
+  T* columns = reinterpret_cast<T*>(&shelves<T, kWide>() + 1);
+  const bool owned = s.t.owner == Owner::columns;
+  const int64_t width = owned ? kStrip : part.cols;
   T* of_rows = s.rows(part, 0);
   for (int64_t i = team.rank; i < part.rows; i += kWide) of_rows[i] = 0;
   team.sync();
-  const auto add = [&](int64_t i, double total, bool) { of_rows[i - part.row] += static_cast<T>(total); };
-  if (s.t.owner == Owner::none) {
-    blend_panel<K>(team, update, shelf, b, rows, {part.col, part.cols}, s.cols(part, s.a.phase, 0), agreements, add);
-    return;
-  }
-  T* columns = reinterpret_cast<T*>(&shelves<T, kWide>() + 1);
-  for (int64_t j = 0; j < part.cols; j += kStrip) {
-    const Range strip{part.col + j, part.cols - j < kStrip ? part.cols - j : kStrip};
-    blend_panel<K>(team, update, shelf, b, rows, strip, columns, agreements, add);
-    for (int64_t k = team.rank; k < strip.count; k += kWide) {
-      factors.average_col(b, strip.begin + k, static_cast<double>(columns[k]));
+  for (int64_t j = 0; j < part.cols; j += width) {
+    const Range strip{part.col + j, part.cols - j < width ? part.cols - j : width};
+    blend_panel<K>(team, update, shelf, part.batch, {part.row, part.rows}, strip, 1.0,
+                   [&](int64_t j) { return update.factors.col_root(part.batch, j); },
+                   owned ? columns : s.cols(part, s.a.phase, 0), true, agreements,
+                   [&](int64_t i, double total, bool) { of_rows[i - part.row] += static_cast<T>(total); });
+    for (int64_t k = team.rank; owned && k < strip.count; k += kWide) {
+      factors.average_col(part.batch, strip.begin + k, static_cast<double>(columns[k]));
     }
     team.sync();
   }
@@ -196,9 +213,17 @@ __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constan
   const Subject<T> s(a, part.tensor);
   if (s.k.active == 0) return;
   int agreements = 0;
-  run_momentum<K>(s, part, agreements);
+  if (!s.t.factored) {
+    blend_elements<K>(Update<T>(s), part, agreements);
+  } else if (s.t.owner == Owner::rows) {
+    blend_rows<K>(s, part, agreements);
+  } else if (s.t.owner == Owner::matrix) {
+    blend_matrices<K>(s, part, agreements);
+  } else {
+    blend_columns<K>(s, part, agreements);
+  }
   const Team<kWide> team;
-  if (s.o.cautious != 0) count_agreement(team, s, agreements);
+  if (!K::kPlain && s.o.cautious != 0) count_agreement(team, s, agreements);
   const Factors<T> factors = instability(s);
   arrive<Add>(
       team, s, part.batch, s.t.factored ? &factors : nullptr,
@@ -207,82 +232,118 @@ __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constan
 
 /// theta <- theta - lr wd theta - lr m / sqrt(S) : (13)
 template <class K>
-__global__ void __launch_bounds__(kNarrow) apply_kernel(const __grid_constant__ Args a) {
+struct Apply {
   using T = typename K::T;
-  using S = typename Statistic<T>::Type;
-  constexpr int N = K::N;
-  if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
-  if (s.k.active == 0) return;
-  const Place param = s.param();
-  const Place momentum = s.momentum();
-  const Place grad = s.grad();
-  const T decay = static_cast<T>(s.k.lr * s.o.weight_decay);
-  const T factor = s.factor();
-  const bool cautious = s.o.cautious != 0;
-  const auto masked = [&](const Where& w, const T(&m)[N], T(&move)[N]) {
-    T g[N];
-    K::Param::decode(grad, K::Param::template load<N>(grad, w), g);
-#pragma unroll
-    for (int n = 0; n < N; ++n) move[n] *= agreeing(m[n], g[n] * factor);
+  static constexpr int N = K::N;
+
+  Place param, momentum, grad;
+  T decay, factor;
+  bool cautious;
+
+  __device__ Apply(const Subject<T>& s, int64_t b)
+      : param(s.param(b)),
+        momentum(s.momentum(b)),
+        grad(s.grad(b)),
+        decay(static_cast<T>(s.k.lr * s.o.weight_decay)),
+        factor(s.factor()),
+        cautious(!K::kPlain && s.o.cautious != 0) {}
+
+  struct Loaded {
+    typename K::Param::template Raw<N> p;
+    typename K::Momentum::template Raw<N> m;
   };
-  if (s.t.factored) {
-    const Factors<T> factors = instability(s);
-    for_matrices<kNarrow>(s, part, [&](const auto& team, auto& shelf, T*, int64_t b) {
-      const double by = s.k.lr * s.derived(b).direction * factors.own_root(team, b) * s.derived(b).confidence;
-      for_panel<N, kApplyRows>(
-          team, s, shelf, b, Range{part.row, part.rows}, Range{part.col, part.cols},
-          [&](int64_t i) { return factors.row_root(b, i, by); }, [&](int64_t j) { return factors.col_root(b, j); },
-          [&](const Where(&w)[kApplyRows], const T(&row)[kApplyRows], const T(&col)[N]) {
-            typename K::Param::template Raw<N> raw_p[kApplyRows];
-            typename K::Momentum::template Raw<N> raw_m[kApplyRows];
-#pragma unroll
-            for (int r = 0; r < kApplyRows; ++r) {
-              raw_p[r] = K::Param::template load<N>(param, w[r]);
-              raw_m[r] = K::Momentum::template load<N>(momentum, w[r]);
-            }
-#pragma unroll
-            for (int r = 0; r < kApplyRows; ++r) {
-              T p[N];
-              T m[N];
-              T move[N];
-              K::Param::decode(param, raw_p[r], p);
-              K::Momentum::decode(momentum, raw_m[r], m);
-#pragma unroll
-              for (int n = 0; n < N; ++n) move[n] = m[n] * row[r] * col[n];
-              if (cautious) masked(w[r], m, move);
-#pragma unroll
-              for (int n = 0; n < N; ++n) p[n] = moved(p[n], decay, move[n]);
-              K::Param::store(param, w[r], p);
-            }
-          });
-    });
-    return;
+  __device__ Loaded load(const typename K::At& w) const {
+    return {K::Param::template load<N>(param, w), K::Momentum::template load<N>(momentum, w)};
   }
-  const Team<kNarrow> team;
-  const Place residual = s.full(s.t.states.res_full);
-  const double by = s.k.lr * s.derived(0).direction;
-  const T step = static_cast<T>(residual ? by * s.derived(0).confidence : by);
-  for_vectors<N, 1>(team, s, part.batch, part, [&](const Where(&w)[1]) {
+  /// Moves by times(n, m).
+  template <class Times>
+  __device__ void operator()(const typename K::At& w, const Loaded& raw, const Times& times) const {
     T p[N];
     T m[N];
     T move[N];
-    K::Param::decode(param, K::Param::template load<N>(param, w[0]), p);
-    K::Momentum::decode(momentum, K::Momentum::template load<N>(momentum, w[0]), m);
+    K::Param::decode(param, raw.p, p);
+    K::Momentum::decode(momentum, raw.m, m);
 #pragma unroll
-    for (int n = 0; n < N; ++n) move[n] = m[n] * step;
-    if (residual) {
-      T v[N];
-      S::decode(residual, S::template load<N>(residual, w[0]), v);
+    for (int n = 0; n < N; ++n) move[n] = times(n, m[n]);
+    if (cautious) {
+      T g[N];
+      K::Param::decode(grad, K::Param::template load<N>(grad, w), g);
 #pragma unroll
-      for (int n = 0; n < N; ++n) move[n] = n < w[0].count ? move[n] / sqrt(v[n]) : T{0};
+      for (int n = 0; n < N; ++n) move[n] *= agreeing(m[n], g[n] * factor);
     }
-    if (cautious) masked(w[0], m, move);
 #pragma unroll
     for (int n = 0; n < N; ++n) p[n] = moved(p[n], decay, move[n]);
-    K::Param::store(param, w[0], p);
+    K::Param::store(param, w, p);
+  }
+};
+
+template <class K, int Threads, class ColFactor>
+CAME_MAIN_ROUTE void apply_panel(const Team<Threads>& team, const Subject<typename K::T>& s,
+                                 Shelf<typename K::T, Threads>& shelf, const Part& part, int64_t b, double own,
+                                 const ColFactor& col_factor) {
+  using T = typename K::T;
+  constexpr int R = kApplyRows<K>;
+  const Factors<T> factors = instability(s);
+  const Apply<K> apply(s, b);
+  const double by = s.k.lr * s.derived(b).direction * own * s.derived(b).confidence;
+  for_panel<K, R>(
+      team, s, shelf, b, Range{part.row, part.rows}, Range{part.col, part.cols},
+      [&](int64_t i) { return factors.row_root(b, i, by); }, col_factor,
+      [&](const typename K::At(&w)[R], const T(&row)[R], const T(&col)[K::N]) {
+        typename Apply<K>::Loaded raw[R];
+#pragma unroll
+        for (int r = 0; r < R; ++r) raw[r] = apply.load(w[r]);
+#pragma unroll
+        for (int r = 0; r < R; ++r) apply(w[r], raw[r], [&](int n, T m) { return m * row[r] * col[n]; });
+      });
+}
+
+template <class K>
+CAME_MAIN_ROUTE void apply_rows(const Subject<typename K::T>& s, const Part& part) {
+  using T = typename K::T;
+  const T* roots = s.column_factors(part.batch);
+  apply_panel<K>(Team<kNarrow>(), s, shelves<T, kNarrow>().block, part, part.batch, 1.0,
+                 [&](int64_t j) { return roots[j]; });
+}
+
+template <class K>
+CAME_ROUTE void apply_matrices(const Subject<typename K::T>& s, const Part& part) {
+  const Factors<typename K::T> factors = instability(s);
+  for_matrices<kNarrow>(s, part, [&](const auto& team, auto& shelf, typename K::T*, int64_t b) {
+    apply_panel<K>(team, s, shelf, part, b, factors.own_root(team, b), [&](int64_t j) { return factors.col_root(b, j); });
   });
+}
+
+template <class K>
+CAME_ROUTE void apply_elements(const Subject<typename K::T>& s, const Part& part) {
+  using T = typename K::T;
+  using S = typename Statistic<T>::Type;
+  constexpr int N = K::N;
+  const Apply<K> apply(s, part.batch);
+  const Place residual = s.full(s.t.states.res_full);
+  const double by = s.k.lr * s.derived(0).direction;
+  const T step = static_cast<T>(residual ? by * s.derived(0).confidence : by);
+  for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
+    const auto raw = apply.load(w[0]);
+    T v[N];
+    if (residual) S::decode(residual, S::template load<N>(residual, w[0]), v);
+    apply(w[0], raw, [&](int n, T m) { return residual ? m * step / sqrt(v[n]) : m * step; });
+  });
+}
+
+template <class K>
+__global__ void __launch_bounds__(kNarrow, 4) apply_kernel(const __grid_constant__ Args a) {
+  if (is_skipped(a)) return;
+  const Part part = a.parts[blockIdx.x];
+  const Subject<typename K::T> s(a, part.tensor);
+  if (s.k.active == 0) return;
+  if (!s.t.factored) {
+    apply_elements<K>(s, part);
+  } else if (s.column_factors(part.batch) != nullptr) {
+    apply_rows<K>(s, part);
+  } else {
+    apply_matrices<K>(s, part);
+  }
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {

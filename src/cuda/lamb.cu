@@ -27,9 +27,9 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
   const Subject<T> s(a, part.tensor);
   if (s.k.active == 0) return;
   const Team<kNarrow> team;
-  const Moments<K> moments(s);
+  const Moments<K> moments(s, part.batch);
   const bool applies = a.phase_kind == PhaseKind::apply;
-  const bool cautious = s.o.cautious != 0;
+  const bool cautious = !K::kPlain && s.o.cautious != 0;
   const bool corrects = s.o.bias_correction != 0;
   const T scale = static_cast<T>(corrects ? 1 / s.k.correction1 : 1.0);
   const T root = static_cast<T>(corrects ? 1 / sqrt(s.k.correction2) : 1.0);
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
   const bool reads_gradient = !applies || cautious;
   double param_squares = 0;
   double update_squares = 0;
-  for_vectors<N, R>(team, s, part.batch, part, [&](const Where(&w)[R]) {
+  for_vectors<K, R>(team, s, part.batch, part, [&](const typename K::At(&w)[R]) {
     typename Moments<K>::Loaded raw[R];
 #pragma unroll
     for (int r = 0; r < R; ++r) raw[r] = moments.load(w[r], reads_gradient);
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
       T of_update = 0;
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        if (n >= w[r].count) continue;
+        if (!w[r].has(n)) continue;
         of_param += square(p[n]);
         of_update += square(u[n]);
       }

@@ -15,11 +15,11 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   const Subject<T> s(a, part.tensor);
   if (s.k.active == 0) return;
   const Team<kNarrow> team;
-  const Place grad = s.grad();
+  const Place grad = s.grad(0);
   const T factor = s.factor();
   double sum = 0;
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
-    for_vectors<N, R>(team, s, b, part, [&](const Where(&w)[R]) {
+    for_vectors<K, R>(team, s, b, part, [&](const typename K::At(&w)[R]) {
       typename K::Param::template Raw<N> raw[R];
 #pragma unroll
       for (int r = 0; r < R; ++r) raw[r] = K::Param::template load<N>(grad, w[r]);

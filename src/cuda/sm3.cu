@@ -1,5 +1,7 @@
 // SM3-II over the rows and columns of a matrix: docs/algorithms.md, equations (25) to (27).
 // One visit, G + 2M + 2P bytes per parameter; `cautious` makes it three.
+#include <type_traits>
+
 #include "cuda/device/factors.cuh"
 #include "cuda/device/launch.cuh"
 
@@ -24,22 +26,22 @@ struct Cover {
   T factor, eps, lr, decay, rate;
   bool moves;
 
-  explicit __device__ Cover(const Subject<T>& s)
-      : grad(s.grad()),
-        param(s.param()),
-        momentum(s.momentum()),
+  __device__ Cover(const Subject<T>& s, int64_t b)
+      : grad(s.grad(b)),
+        param(s.param(b)),
+        momentum(s.momentum(b)),
         factor(s.factor()),
         eps(static_cast<T>(s.o.eps)),
         lr(static_cast<T>(s.k.lr)),
         decay(static_cast<T>(s.k.lr * s.o.weight_decay)),
         rate(static_cast<T>(1 - s.o.beta1)),
-        moves(s.o.cautious == 0) {}
+        moves(K::kPlain || s.o.cautious == 0) {}
 
   struct Loaded {
     typename K::Param::template Raw<N> g, p;
     typename K::Momentum::template Raw<N> m;
   };
-  __device__ Loaded load(const Where& w) const {
+  __device__ Loaded load(const typename K::At& w) const {
     Loaded raw;
     raw.g = K::Param::template load<N>(grad, w);
     if (moves) raw.p = K::Param::template load<N>(param, w);
@@ -47,13 +49,13 @@ struct Cover {
     return raw;
   }
   /// `cover` is the old one on entry, the new one on return.
-  __device__ void operator()(const Where& w, const Loaded& raw, T (&cover)[N]) const {
+  __device__ void operator()(const typename K::At& w, const Loaded& raw, T (&cover)[N]) const {
     T direction[N];
     K::Param::decode(grad, raw.g, direction);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       const T g = direction[n] * factor;
-      cover[n] = n < w.count ? cover[n] + square(g) : T{0};
+      cover[n] = w.has(n) ? cover[n] + square(g) : T{0};
       direction[n] = g / sqrt(cover[n] + eps);
     }
     if (momentum) {
@@ -83,11 +85,11 @@ __device__ void cover_panel(const Team<Threads>& team, const Subject<typename K:
   constexpr int N = K::N;
   const T* row_covers = s.template state<T>(s.t.states.row) + s.row_at(b, 0);
   const T* col_covers = s.template state<T>(s.t.states.col) + s.col_at(b, 0);
-  const Cover<K> cover(s);
-  reduce_panel<Largest, N, kRows>(
+  const Cover<K> cover(s, b);
+  reduce_panel<Largest, K, kRows>(
       team, s, shelf, b, rows, cols, [&](int64_t i) { return row_covers[i]; }, [&](int64_t j) { return col_covers[j]; },
       to_cols, true,
-      [&](const Where(&w)[kRows], const T(&row)[kRows], const T(&col)[N], T(&values)[kRows][N]) {
+      [&](const typename K::At(&w)[kRows], const T(&row)[kRows], const T(&col)[N], T(&values)[kRows][N]) {
         typename Cover<K>::Loaded raw[kRows];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) raw[r] = cover.load(w[r]);
@@ -101,68 +103,71 @@ __device__ void cover_panel(const Team<Threads>& team, const Subject<typename K:
       done);
 }
 
+template <class T>
+__device__ void keep_largest(T& to, double largest, bool first) {
+  to = first ? static_cast<T>(largest) : Largest::of(static_cast<T>(largest), to);
+}
+
 template <class K>
-__device__ void run_cover(const Subject<typename K::T>& s, const Part& part) {
+CAME_MAIN_ROUTE void cover_tile(const Subject<typename K::T>& s, const Part& part) {
+  using T = typename K::T;
+  const Team<kWide> team;
+  T* of_rows = s.rows(part, 0);
+  cover_panel<K>(team, s, shelves<T, kWide>().block, part.batch, {part.row, part.rows}, {part.col, part.cols},
+                 s.cols(part, s.a.phase, 0),
+                 [&](int64_t i, double largest, bool first) { keep_largest(of_rows[i - part.row], largest, first); });
+}
+
+/// Small matrices, whose covers are stored at once.
+template <class K>
+CAME_ROUTE void cover_matrices(const Subject<typename K::T>& s, const Part& part) {
+  using T = typename K::T;
+  for_matrices<kWide>(s, part, [&](const auto& team, auto& shelf, T* columns, int64_t b) {
+    constexpr int kThreads = std::decay_t<decltype(team)>::kThreads;
+    T* row_covers = s.template state<T>(s.t.states.row) + s.row_at(b, 0);
+    T* col_covers = s.template state<T>(s.t.states.col) + s.col_at(b, 0);
+    // A row that is wider than the team is read again before its maximum is known.
+    const bool once = s.t.cols <= static_cast<int64_t>(kThreads) * K::N;
+    cover_panel<K>(team, s, shelf, b, {0, s.t.rows}, {0, s.t.cols}, columns, [&](int64_t i, double largest, bool first) {
+      if (once) {
+        row_covers[i] = static_cast<T>(largest);
+      } else {
+        keep_largest(shelf.total[i], largest, first);
+      }
+    });
+    for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) row_covers[i] = static_cast<T>(shelf.total[i]);
+    for (int64_t j = team.rank; j < s.t.cols; j += kThreads) col_covers[j] = columns[j];
+    team.sync();
+  });
+}
+
+template <class K>
+CAME_ROUTE void cover_elements(const Subject<typename K::T>& s, const Part& part) {
   using T = typename K::T;
   using S = typename Statistic<T>::Type;
   constexpr int N = K::N;
-  if (!s.t.factored) {
-    const Team<kWide> team;
-    const Cover<K> cover(s);
-    const Place full = s.full(s.t.states.full);
-    for_vectors<N, 1>(team, s, part.batch, part, [&](const Where(&w)[1]) {
-      const auto raw = cover.load(w[0]);
-      T v[N];
-      S::decode(full, S::template load<N>(full, w[0]), v);
-      cover(w[0], raw, v);
-      S::template store<N>(full, w[0], v);
-    });
-    return;
-  }
-  const auto keep = [](T* to, int64_t i, double largest, bool first) {
-    to[i] = first ? static_cast<T>(largest) : Largest::of(static_cast<T>(largest), to[i]);
-  };
-  if (s.t.owner != Owner::matrix) {
-    const Team<kWide> team;
-    T* of_rows = s.rows(part, 0);
-    cover_panel<K>(team, s, shelves<T, kWide>().block, part.batch, {part.row, part.rows}, {part.col, part.cols},
-                   s.cols(part, s.a.phase, 0),
-                   [&](int64_t i, double largest, bool first) { keep(of_rows, i - part.row, largest, first); });
-    return;
-  }
-  T* row_covers = s.template state<T>(s.t.states.row);
-  T* col_covers = s.template state<T>(s.t.states.col);
-  for_matrices<kWide>(s, part, [&](const auto& team, auto& shelf, T* columns, int64_t b) {
-    // A row's cover is read before its maximum is known, unless the row is wider than the team.
-    constexpr int kThreads = std::decay_t<decltype(team)>::kThreads;
-    T* rows = row_covers + s.row_at(b, 0);
-    const bool once = s.t.cols <= static_cast<int64_t>(kThreads) * N;
-    cover_panel<K>(team, s, shelf, b, {0, s.t.rows}, {0, s.t.cols}, columns,
-                   [&](int64_t i, double largest, bool first) {
-                     if (once) {
-                       rows[i] = static_cast<T>(largest);
-                     } else {
-                       shelf.total[i] = first ? largest : Largest::of(largest, shelf.total[i]);
-                     }
-                   });
-    for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) rows[i] = static_cast<T>(shelf.total[i]);
-    for (int64_t j = team.rank; j < s.t.cols; j += kThreads) col_covers[s.col_at(b, j)] = columns[j];
-    team.sync();
+  const Team<kWide> team;
+  const Cover<K> cover(s, part.batch);
+  const Place full = s.full(s.t.states.full);
+  for_vectors<K, 1>(team, s, part.batch, part, [&](const typename K::At(&w)[1]) {
+    const auto raw = cover.load(w[0]);
+    T v[N];
+    S::decode(full, S::template load<N>(full, w[0]), v);
+    cover(w[0], raw, v);
+    S::template store<N>(full, w[0], v);
   });
 }
 
 /// The covers of the next step are the maxima of this one: (26).
 template <int Threads, class T>
-__device__ void finish_cover(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles) {
+CAME_ROUTE void finish_cover(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles) {
   if (!s.t.per_matrix) return;  // stored already
   T* rows = s.template state<T>(s.t.states.row) + s.row_at(b, 0);
   T* cols = s.template state<T>(s.t.states.col) + s.col_at(b, 0);
   for (int64_t i = team.rank; i < s.t.rows; i += Threads) {
     rows[i] = static_cast<T>(row_result<Largest>(s, phase, b, 0, i, tiles));
   }
-  for (int64_t j = team.rank; j < s.t.cols; j += Threads) {
-    cols[j] = static_cast<T>(column_result<Largest>(s, phase, b, 0, j, tiles));
-  }
+  for_columns<Largest>(team, s, phase, b, tiles, [&](int64_t j, double largest, double) { cols[j] = static_cast<T>(largest); });
 }
 
 template <class K>
@@ -172,7 +177,13 @@ __global__ void __launch_bounds__(kWide, 2) cover_kernel(const __grid_constant__
   const Part part = a.parts[blockIdx.x];
   const Subject<T> s(a, part.tensor);
   if (s.k.active == 0) return;
-  run_cover<K>(s, part);
+  if (!s.t.factored) {
+    cover_elements<K>(s, part);
+  } else if (s.t.owner == Owner::matrix) {
+    cover_matrices<K>(s, part);
+  } else {
+    cover_tile<K>(s, part);
+  }
   const Team<kWide> team;
   arrive<Largest>(
       team, s, part.batch, static_cast<const Factors<T>*>(nullptr),
@@ -189,12 +200,12 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
   const Subject<T> s(a, part.tensor);
   if (s.k.active == 0 || s.o.cautious == 0) return;
   const Team<kNarrow> team;
-  const Cover<K> cover(s);
   const bool applies = a.phase_kind == PhaseKind::apply;
   int agreements = 0;
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
+    const Cover<K> cover(s, b);
     const T by = static_cast<T>(applies ? s.k.lr * s.derived(b).direction : 0.0);
-    for_vectors<N, 1>(team, s, b, part, [&](const Where(&w)[1]) {
+    for_vectors<K, 1>(team, s, b, part, [&](const typename K::At(&w)[1]) {
       T g[N];
       T m[N];
       K::Param::decode(cover.grad, K::Param::template load<N>(cover.grad, w[0]), g);
@@ -202,7 +213,7 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
       if (!applies) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-          if (n < w[0].count) agreements += static_cast<int>(agreeing(m[n], g[n] * cover.factor));
+          if (w[0].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * cover.factor));
         }
         return;
       }

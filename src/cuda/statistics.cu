@@ -12,7 +12,7 @@ constexpr int kHeld = 4;
 /// Sums of a row that the warps of a block have in part; two, so that one barrier per use is enough.
 template <class T, int Threads>
 struct RowSums {
-  T part[2][kHeld][Threads / kWarp];
+  alignas(16) T part[2][kHeld][Threads / kWarp];
 };
 
 template <class K, int Threads>
@@ -29,7 +29,7 @@ struct Visit {
   T factor;
 
   __device__ Visit(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r)
-      : team(t), s(u.s), update(u), sums(r), grad(u.s.grad()), factor(u.s.factor()) {}
+      : team(t), s(u.s), update(u), sums(r), grad(u.s.grad(0)), factor(u.s.factor()) {}
 
   /// Squared gradients.
   __device__ void squares(const typename G::template Raw<N>& raw, T (&x)[N]) const {
@@ -38,16 +38,16 @@ struct Visit {
     for (int n = 0; n < N; ++n) x[n] = square(x[n] * factor);
   }
 
-  /// Sum over a row of what its threads have, in f64 beyond a warp.  `r` and `turn` tell uses apart.
+  /// Sum over a row of what its threads have.  `turn` tells one use from the next.
   template <int R>
-  __device__ void over_row(const Grid<N, Threads>& grid, const T (&mine)[R], double (&total)[R], int turn) const {
+  __device__ void over_row(const Grid<N, Threads>& grid, const T (&mine)[R], T (&total)[R], int turn) const {
     const int warps = grid.warps();
     T of_warp[R];
 #pragma unroll
     for (int r = 0; r < R; ++r) of_warp[r] = over_lanes<Add>(mine[r], grid.lanes());
     if (warps == 1) {
 #pragma unroll
-      for (int r = 0; r < R; ++r) total[r] = static_cast<double>(of_warp[r]);
+      for (int r = 0; r < R; ++r) total[r] = of_warp[r];
       return;
     }
     if (team.rank % kWarp == 0) {
@@ -58,37 +58,42 @@ struct Visit {
     const int first = team.rank / kWarp / warps * warps;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-      total[r] = 0;
-      for (int w = 0; w < warps; ++w) total[r] += static_cast<double>(sums.part[turn][r][first + w]);
+      total[r] = sums.part[turn][r][first];
+      for (int w = 1; w < warps; ++w) total[r] += sums.part[turn][r][first + w];
     }
   }
 
   /// Owned rows of matrix b, held in registers: each average is finished while its row is at hand, and then weighs the
   /// row in the second sum over columns.
   template <int Q, int R>
-  __device__ void rows_held(int64_t b, Range rows, T* plain, T* weighted) const {
+  CAME_MAIN_ROUTE void rows_held(int64_t b, Range rows, T* plain, T* weighted) const {
     const int64_t cols = s.t.cols;
     const Grid<N, Threads> grid(team.rank, cols);
-    const Frame<N> frame = s.template frame<N>(b, grid.lanes());
+    const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
     T* averages = update.factors.row + s.row_at(b, 0);
     const T rate = update.factors.rate();
     const T eps = static_cast<T>(update.factors.eps);
-    const double share = 1 / static_cast<double>(s.t.whole_cols);
+    const T share = static_cast<T>(1 / static_cast<double>(s.t.whole_cols));
     T over[2][Q][N] = {};
+    typename K::At top[Q];
+#pragma unroll
+    for (int q = 0; q < Q; ++q) {
+      const int64_t j = (grid.x + q * grid.across) * N;
+      top[q] = frame.where(rows.begin + grid.y, j, cols - j);
+    }
     int turn = 0;
     for (int64_t base = 0; base < rows.count; base += grid.down * R, turn ^= 1) {
       typename G::template Raw<N> raw[R][Q];
       T old[R];
       T mine[R];
-      double total[R];
+      T total[R];
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const int64_t i = base + grid.y + r * grid.down;
         const bool there = i < rows.count;
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
-          const int64_t j = (grid.x + q * grid.across) * N;
-          raw[r][q] = G::template load<N>(grad, frame.where(rows.begin + i, j, cols - j, there));
+          raw[r][q] = G::template load<N>(grad, top[q].below(static_cast<int>(base) + r * grid.down, cols, there));
         }
         old[r] = there ? averages[rows.begin + i] : T{1};
       }
@@ -107,7 +112,7 @@ struct Visit {
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const int64_t i = base + grid.y + r * grid.down;
-        const T average = blend(old[r], rate, static_cast<T>(total[r] * share) + eps);
+        const T average = blend(old[r], rate, total[r] * share + eps);
         const T inverse = T{1} / average;
         if (i < rows.count && grid.x == 0) averages[rows.begin + i] = average;
 #pragma unroll
@@ -138,21 +143,21 @@ struct Visit {
   }
 
   /// The same for rows too wide to be held: a second read, mostly from the cache.
-  __device__ void rows_read_twice(int64_t b, Range rows, T* plain, T* weighted) const {
+  CAME_ROUTE void rows_read_twice(int64_t b, Range rows, T* plain, T* weighted) const {
     constexpr int R = kHeld;
     const int64_t cols = s.t.cols;
     const Grid<N, Threads> grid(team.rank, cols);
-    const Frame<N> frame = s.template frame<N>(b, grid.lanes());
+    const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
     T* averages = update.factors.row + s.row_at(b, 0);
     const T rate = update.factors.rate();
     const T eps = static_cast<T>(update.factors.eps);
-    const double share = 1 / static_cast<double>(s.t.whole_cols);
+    const T share = static_cast<T>(1 / static_cast<double>(s.t.whole_cols));
     int turn = 0;
     for (int64_t base = 0; base < rows.count; base += R, turn ^= 1) {
       T mine[R] = {};
       T old[R];
       T inverse[R];
-      double total[R];
+      T total[R];
       const auto load = [&](int r, int64_t j) {
         return G::template load<N>(grad, frame.where(rows.begin + base + r, j, cols - j, base + r < rows.count));
       };
@@ -173,7 +178,7 @@ struct Visit {
       over_row(grid, mine, total, turn);
 #pragma unroll
       for (int r = 0; r < R; ++r) {
-        const T average = blend(old[r], rate, static_cast<T>(total[r] * share) + eps);
+        const T average = blend(old[r], rate, total[r] * share + eps);
         inverse[r] = T{1} / average;
         if (base + r < rows.count && grid.x == 0) averages[rows.begin + base + r] = average;
       }
@@ -202,7 +207,7 @@ struct Visit {
     team.sync();
   }
 
-  __device__ void owned_rows(int64_t b, Range rows, T* plain, T* weighted) const {
+  CAME_ROUTE void owned_rows(int64_t b, Range rows, T* plain, T* weighted) const {
     constexpr int64_t kReach = static_cast<int64_t>(Threads) * N;
     if (s.t.cols <= kReach) return rows_held<1, kHeld>(b, rows, plain, weighted);
     if (s.t.cols <= 2 * kReach) return rows_held<2, kHeld / 2>(b, rows, plain, weighted);
@@ -211,7 +216,7 @@ struct Visit {
   }
 
   /// A whole matrix; returns the sum of its squared updates.
-  __device__ double whole_matrix(int64_t b, T* columns) const {
+  CAME_ROUTE double whole_matrix(int64_t b, T* columns) const {
     const int64_t n = s.t.rows;
     const int64_t m = s.t.cols;
     T* weighted = columns + m;
@@ -226,11 +231,11 @@ struct Visit {
   /// Sums over a panel of squares times the columns' factors: over rows into `cols` (plus what is there unless `fresh`),
   /// over columns into `rows`, to which they are added.
   template <class ColFactor>
-  __device__ void sum_panel(Shelf<T, Threads>& shelf, int64_t b, const Part& part, Range cols, T* to_cols, bool fresh,
+  CAME_ROUTE void sum_panel(Shelf<T, Threads>& shelf, int64_t b, const Part& part, Range cols, T* to_cols, bool fresh,
                             T* to_rows, const ColFactor& col_factor) const {
-    reduce_panel<Add, N, 2>(
+    reduce_panel<Add, K, 2>(
         team, s, shelf, b, Range{part.row, part.rows}, cols, [](int64_t) { return T{1}; }, col_factor, to_cols, fresh,
-        [&](const Where(&w)[2], const T(&)[2], const T(&col)[N], T(&values)[2][N]) {
+        [&](const typename K::At(&w)[2], const T(&)[2], const T(&col)[N], T(&values)[2][N]) {
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
             squares(G::template load<N>(grad, w[r]), values[r]);
@@ -244,7 +249,7 @@ struct Visit {
   }
 
   /// Owned columns, a strip at a time: their averages, then both sums over rows.
-  __device__ void owned_columns(Shelf<T, Threads>& shelf, const Part& part, T* columns) const {
+  CAME_ROUTE void owned_columns(Shelf<T, Threads>& shelf, const Part& part, T* columns) const {
     const int64_t b = part.batch;
     T* plain = s.rows(part, 0);
     T* weighted = s.rows(part, 1);
@@ -264,13 +269,13 @@ struct Visit {
   }
 
   /// A tensor without rows and columns; returns the sum of its squared updates.
-  __device__ double elements(const Part& part) const {
+  CAME_ROUTE double elements(const Part& part) const {
     const Place full = s.full(s.t.states.full);
     using S = typename Statistic<T>::Type;
     const T rate = update.factors.rate();
     const T eps = static_cast<T>(update.factors.eps);
     double sum = 0;
-    for_vectors<N, 2>(team, s, part.batch, part, [&](const Where(&w)[2]) {
+    for_vectors<K, 2>(team, s, part.batch, part, [&](const typename K::At(&w)[2]) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         T x[N];
@@ -281,7 +286,7 @@ struct Visit {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
           v[n] = blend(v[n], rate, x[n] + eps);
-          if (n < w[r].count) mine += x[n] / v[n];
+          if (w[r].has(n)) mine += x[n] / v[n];
         }
         S::template store<N>(full, w[r], v);
         sum += static_cast<double>(mine);
@@ -291,12 +296,12 @@ struct Visit {
   }
 };
 
+/// All but the rule: rows that are owned and not very wide.
 template <class K>
-__device__ void run(const Subject<typename K::T>& s, const Part& part) {
+CAME_ROUTE void run_other(const Subject<typename K::T>& s, const Part& part, RowSums<typename K::T, kWide>& sums) {
   using T = typename K::T;
   const Update<T> update(s);
   const Team<kWide> block;
-  __shared__ RowSums<T, kWide> sums;
   double* scalars = s.scalars(part);
   if (!s.t.factored) {
     const double sum = Visit<K, kWide>(block, update, sums).elements(part);
@@ -334,14 +339,14 @@ __device__ void run(const Subject<typename K::T>& s, const Part& part) {
 
 /// Adafactor: squares of the parameters, for a rate relative to their size : (15)
 template <class K>
-__device__ void sum_parameters(const Subject<typename K::T>& s, const Part& part) {
+CAME_ROUTE void sum_parameters(const Subject<typename K::T>& s, const Part& part) {
   using T = typename K::T;
   constexpr int N = K::N;
   const Team<kWide> team;
-  const Place param = s.param();
+  const Place param = s.param(0);
   double sum = 0;
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
-    for_vectors<N, 2>(team, s, b, part, [&](const Where(&w)[2]) {
+    for_vectors<K, 2>(team, s, b, part, [&](const typename K::At(&w)[2]) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         T p[N];
@@ -364,10 +369,23 @@ __global__ void __launch_bounds__(kWide, 2) statistics_kernel(const __grid_const
   const Part part = a.parts[blockIdx.x];
   const Subject<T> s(a, part.tensor);
   if (s.k.active == 0) return;
-  run<K>(s, part);
-  if (s.o.scale_parameter != 0) sum_parameters<K>(s, part);
-  const Update<T> update(s);
+  __shared__ RowSums<T, kWide> sums;
   const Team<kWide> team;
+  const Update<T> update(s);
+  constexpr int64_t kReach = static_cast<int64_t>(kWide) * K::N;
+  if (s.t.factored && s.t.owner == Owner::rows && s.t.cols <= 2 * kReach) {
+    const Visit<K, kWide> visit(team, update, sums);
+    T* plain = s.cols(part, a.phase, 0);
+    T* weighted = s.cols(part, a.phase, 1);
+    if (s.t.cols <= kReach) {
+      visit.template rows_held<1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
+    } else {
+      visit.template rows_held<2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
+    }
+  } else {
+    run_other<K>(s, part, sums);
+  }
+  if (s.o.scale_parameter != 0) sum_parameters<K>(s, part);
   arrive<Add>(
       team, s, part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
       [&] { update.finish_statistics(team, a.phase, true); });
@@ -384,13 +402,13 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   if (s.k.active == 0) return;
   const Update<T> update(s);
   const Team<kWide> team;
-  const Place grad = s.grad();
+  const Place grad = s.grad(0);
   double sum = 0;
-  for_panel<N, 2>(
+  for_panel<K, 2>(
       team, s, shelves<T, kWide>().block, part.batch, Range{part.row, part.rows}, Range{part.col, part.cols},
       [&](int64_t i) { return update.row_factor(part.batch, i, 1); },
       [&](int64_t j) { return update.factors.col_root(part.batch, j); },
-      [&](const Where(&w)[2], const T(&row)[2], const T(&col)[N]) {
+      [&](const typename K::At(&w)[2], const T(&row)[2], const T(&col)[N]) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           T g[N];

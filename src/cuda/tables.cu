@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "algorithms/quantize.hpp"
 #include "core/message.hpp"
 #include "core/optimizers/descriptor.hpp"
 
@@ -14,7 +15,7 @@ namespace came::cuda {
 namespace {
 
 /// Elements of a part that leaves nothing to reduce.
-constexpr int64_t kPart = int64_t{1} << 15;
+constexpr int64_t kPart = int64_t{1} << 16;
 
 /// Rows from which on a tile is halved, where a block leaves one sum per column and the tile has room for two.
 constexpr int64_t kHalved = 128;
@@ -62,10 +63,13 @@ States states_of(const core::Plan& plan, const core::Tensor& t) {
   return s;
 }
 
-Kind kind_of(const TensorTable& t) {
+Kind kind_of(const TensorTable& t, bool cautious) {
   if (t.dtype == DType::f64) return Kind::any64;
   const bool alike = t.dtype == t.grad_dtype && (t.dtype == DType::f32 || t.dtype == DType::bf16);
-  if (!alike || t.states.second_scale != 0) return Kind::any32;
+  // Where one number says where elements are: storage.cuh, Where<true>.
+  const int64_t unit = t.states.momentum_scale != 0 ? algorithms::kMomentumBlock : 4;
+  const bool plain = t.cols % unit == 0 && t.cols == t.whole_cols && t.cols < (int64_t{1} << 31);
+  if (!alike || !plain || t.states.second_scale != 0 || cautious) return Kind::any32;
   const bool wide = t.dtype == DType::f32;
   if (t.states.momentum_scale != 0) return wide ? Kind::f32_codes : Kind::bf16_codes;
   if (t.momentum_dtype == DType::bf16) return wide ? Kind::f32_bf16 : Kind::bf16_bf16;
@@ -208,7 +212,8 @@ Content content_of(const core::Plan& plan) {
     int32_t buffers[kKinds] = {};
     for (TensorTable& t : c.tensors) {
       if (!takes_part(plan, t, kind) || t.tiles == 0) continue;
-      const auto which = static_cast<size_t>(kind_of(t));
+      const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
+      const auto which = static_cast<size_t>(kind_of(t, cautious));
       const size_t before = by_kind[which].size();
       for (int64_t k = 0; k < t.blocks * t.tiles; ++k) {
         cut(c.tiles[static_cast<size_t>(t.tile + k)], t, kind, by_kind[which]);

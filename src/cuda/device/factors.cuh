@@ -7,22 +7,58 @@
 
 namespace came::cuda {
 
-/// Results of the tiles of matrix b, combined in f64 in tile order, or as the ranks have reduced them.
-template <class Op, class T>
-__device__ inline double column_result(const Subject<T>& s, int phase, int64_t b, int v, int64_t j, bool tiles) {
+/// Calls f(j, value, more) for the columns of matrix b with vector 0 of a phase and, if it has one, vector 1: results of
+/// its tiles, combined in f64 in tile order, or as the ranks have reduced them.
+template <class Op, int Threads, class T, class F>
+__device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles,
+                                   const F& f) {
   const TensorTable& t = s.t;
-  if (!tiles) return s.reduced(phase, b)[s.slot(phase).rows * t.whole_rows + v * t.whole_cols + t.first_col + j];
-  const Range range = s.tiles_of(b);
-  double total = 0;
-  for (int64_t k = range.begin; k < range.begin + range.count; ++k) {
-    const Part& tile = s.a.tiles[k];
-    if (j < tile.col || j >= tile.col + tile.cols) continue;
-    const int halves = s.a.phase_kind == PhaseKind::momentum ? tile.halves : 1;
-    for (int h = 0; h < halves; ++h) {
-      total = Op::of(static_cast<double>(s.cols(tile, phase, v + h)[j - tile.col]), total);
-    }
+  const bool two = s.slot(phase).cols > 1;
+  if (!tiles) {
+    const double* all = s.reduced(phase, b) + s.slot(phase).rows * t.whole_rows + t.first_col;
+    for (int64_t j = team.rank; j < t.cols; j += Threads) f(j, all[j], two ? all[t.whole_cols + j] : 0.0);
+    return;
   }
-  return total;
+  // Where the tiles' vectors begin; looked up once, by all threads together.
+  constexpr int kBatch = 256;
+  struct Run {
+    const T* sums;
+    int64_t begin, end, next;
+  };
+  __shared__ Run runs[kBatch];
+  const Range range = s.tiles_of(b);
+  const bool halved = s.a.phase_kind == PhaseKind::momentum;
+  for (int64_t first = 0; first < t.cols; first += Threads) {
+    const int64_t j = first + team.rank;
+    double value = 0;
+    double more = 0;
+    for (int64_t batch = 0; batch < range.count; batch += kBatch) {
+      const int count = static_cast<int>(range.count - batch < kBatch ? range.count - batch : kBatch);
+      if (first == 0 || range.count > kBatch) {
+        team.sync();
+        for (int k = team.rank; k < count; k += Threads) {
+          const Part& tile = s.a.tiles[range.begin + batch + k];
+          runs[k] = {s.cols(tile, phase, 0), tile.col, tile.col + tile.cols,
+                     two || (halved && tile.halves > 1) ? tile.cols : 0};
+        }
+        team.sync();
+      }
+#pragma unroll 8
+      for (int k = 0; k < count; ++k) {
+        const Run& run = runs[k];
+        if (j < run.begin || j >= run.end) continue;
+        const T one = run.sums[j - run.begin];
+        const T other = run.next != 0 ? run.sums[j - run.begin + run.next] : T{0};
+        value = Op::of(static_cast<double>(one), value);
+        if (two) {
+          more = Op::of(static_cast<double>(other), more);
+        } else if (run.next != 0) {
+          value = Op::of(static_cast<double>(other), value);
+        }
+      }
+    }
+    if (j < t.cols) f(j, value, more);
+  }
 }
 
 template <class Op, class T>
@@ -107,18 +143,16 @@ struct Factors {
   /// Finishes the averages of matrix b that no block owned, and the column factors that later ones need.  Returns the mean
   /// of the row averages; `weighted` becomes what vector 1 adds up to over the averages it belongs to.
   template <int Threads>
-  __device__ double finish(const Team<Threads>& team, int phase, int64_t b, bool tiles, double* weighted) const {
+  CAME_ROUTE double finish(const Team<Threads>& team, int phase, int64_t b, bool tiles, double* weighted) const {
     const TensorTable& t = s.t;
     if (t.owner == Owner::matrix) return 1;
     double over = 0;
     if (T* factors = s.column_factors(b); factors != nullptr) {
-      for (int64_t j = team.rank; j < t.cols; j += Threads) {
-        const T c = average_col(b, j, column_result<Add>(s, phase, b, 0, j, tiles));
+      for_columns<Add>(team, s, phase, b, tiles, [&](int64_t j, double sum, double more) {
+        const T c = average_col(b, j, sum);
         factors[j] = T{1} / sqrt(c);
-        if (weighted != nullptr && t.owner == Owner::rows) {
-          over += column_result<Add>(s, phase, b, 1, j, tiles) / static_cast<double>(c);
-        }
-      }
+        if (t.owner == Owner::rows) over += more / static_cast<double>(c);
+      });
     }
     if (t.owner != Owner::rows) {
       for (int64_t i = team.rank; i < t.rows; i += Threads) {
@@ -160,7 +194,7 @@ __device__ inline bool counts_agreement(const Subject<T>& s) {
 
 /// Writes matrix b's slot of a phase: what the ranks reduce.  `averages` are those whose rows scalar 0 adds up.
 template <class Op, int Threads, class T>
-__device__ inline void write_slot(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b,
+CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b,
                                   const Factors<T>* averages) {
   const TensorTable& t = s.t;
   const SlotTable& slot = s.slot(phase);
@@ -168,8 +202,12 @@ __device__ inline void write_slot(const Team<Threads>& team, const Subject<T>& s
   for (int v = 0; v < slot.rows; ++v, to += t.whole_rows) {
     for (int64_t i = team.rank; i < t.rows; i += Threads) to[t.first_row + i] = row_result<Op>(s, phase, b, v, i, true);
   }
-  for (int v = 0; v < slot.cols; ++v, to += t.whole_cols) {
-    for (int64_t j = team.rank; j < t.cols; j += Threads) to[t.first_col + j] = column_result<Op>(s, phase, b, v, j, true);
+  if (slot.cols > 0) {
+    for_columns<Op>(team, s, phase, b, true, [&](int64_t j, double value, double more) {
+      to[t.first_col + j] = value;
+      if (slot.cols > 1) to[t.whole_cols + t.first_col + j] = more;
+    });
+    to += slot.cols * t.whole_cols;
   }
   const bool of_rows = averages != nullptr && t.per_matrix && t.owner != Owner::columns;
   for (int k = 0; k < slot.scalars - (counts_agreement(s) ? 1 : 0); ++k) {
@@ -205,7 +243,7 @@ __device__ inline void arrive(const Team<Threads>& team, const Subject<T>& s, in
 
 /// Writes derived().direction from the number of agreeing elements : (3)
 template <int Threads, class T>
-__device__ inline void finish_agreement(const Team<Threads>& team, const Subject<T>& s, int phase, bool tiles) {
+CAME_ROUTE void finish_agreement(const Team<Threads>& team, const Subject<T>& s, int phase, bool tiles) {
   double factor = 1;
   if (s.o.cautious != 0) {
     const double count =
@@ -217,7 +255,7 @@ __device__ inline void finish_agreement(const Team<Threads>& team, const Subject
 
 /// Counts agreeing elements: whole numbers add up to the same in any order.
 template <int Threads, class T>
-__device__ inline void count_agreement(const Team<Threads>& team, const Subject<T>& s, double count) {
+CAME_ROUTE void count_agreement(const Team<Threads>& team, const Subject<T>& s, double count) {
   const double total = team.sum(count);
   if (team.rank == 0) atomicAdd(s.a.agreements + s.index, static_cast<unsigned long long>(total));
 }

@@ -16,11 +16,11 @@ struct Moments {
   Place grad, param, momentum, second;
   T factor, rate1, rate2;
 
-  explicit __device__ Moments(const Subject<T>& s)
-      : grad(s.grad()),
-        param(s.param()),
-        momentum(s.momentum()),
-        second(s.second()),
+  __device__ Moments(const Subject<T>& s, int64_t b)
+      : grad(s.grad(b)),
+        param(s.param(b)),
+        momentum(s.momentum(b)),
+        second(s.second(b)),
         factor(s.factor()),
         rate1(static_cast<T>(1 - s.o.beta1)),
         rate2(static_cast<T>(1 - s.o.beta2)) {}
@@ -30,7 +30,7 @@ struct Moments {
     typename K::Momentum::template Raw<N> m;
     typename V::template Raw<N> v;
   };
-  __device__ Loaded load(const Where& w, bool gradient) const {
+  __device__ Loaded load(const typename K::At& w, bool gradient) const {
     Loaded raw;
     if (gradient) raw.g = K::Param::template load<N>(grad, w);
     raw.p = K::Param::template load<N>(param, w);
@@ -44,7 +44,7 @@ struct Moments {
     for (int n = 0; n < N; ++n) g[n] *= factor;
   }
   /// Leaves in m and v what is stored.
-  __device__ void blend_both(const Where& w, const T (&g)[N], T (&m)[N], T (&v)[N]) const {
+  __device__ void blend_both(const typename K::At& w, const T (&g)[N], T (&m)[N], T (&v)[N]) const {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       m[n] = blend(m[n], rate1, g[n]);

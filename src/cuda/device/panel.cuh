@@ -6,35 +6,34 @@
 
 namespace came::cuda {
 
-/// Rows whose factors wait in shared memory.
-inline constexpr int kSegment = 128;
-
 /// Shared memory of a team for one panel.
 template <class T, int Threads>
 struct Shelf {
+  /// Rows whose factors wait in it.
+  static constexpr int kSegment = Threads == kWarp ? 32 : 128;
   T row[kSegment];
   T part[kSegment][Threads / kWarp];
   double total[kSegment];
 };
 
 /// Calls body(where[R]) for all vectors of a part of matrix b, R at a time.
-template <int N, int R, int Threads, class T, class Body>
+template <class K, int R, int Threads, class T, class Body>
 __device__ inline void for_vectors(const Team<Threads>& team, const Subject<T>& s, int64_t b, const Part& part,
                                    const Body& body) {
-  constexpr int kLanes = static_cast<int>(kMomentumBlock) / N;
+  constexpr int N = K::N;
   // Rows that follow each other are one long row, unless codes begin anew with each.
-  const bool joined = s.t.contiguous && part.cols == s.t.cols;
+  const bool joined = (K::kPlain || s.t.contiguous) && part.cols == s.t.cols;
   const int64_t rows = joined ? 1 : part.rows;
   const int64_t cols = joined ? part.rows * part.cols : part.cols;
   const int64_t vectors = (cols + N - 1) / N;
   // A block of codes begins at a lane whose number its size divides.
-  const int64_t wide = rows == 1 ? vectors : (vectors + kLanes - 1) / kLanes * kLanes;
+  const int64_t wide = rows == 1 ? vectors : (vectors + kCodeLanes - 1) / kCodeLanes * kCodeLanes;
   const int64_t total = rows * wide;
-  const Frame<N> frame = s.template frame<N>(b, kWarp);
+  const auto frame = s.template frame<K::kPlain>(b, kWarp);
   const int64_t first_row = part.row;
   const int64_t first_col = part.col;
   for (int64_t base = 0; base < total; base += Threads * R) {
-    Where w[R];
+    typename K::At w[R];
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int64_t v = base + r * Threads + team.rank;
@@ -48,12 +47,14 @@ __device__ inline void for_vectors(const Team<Threads>& team, const Subject<T>& 
 
 /// Calls body(where[R], row factors[R], column factors[N]) for a panel of matrix b.  row_factor(i) is called once per row
 /// by one thread, col_factor(j) once per column by each that needs it.
-template <int N, int R, int Threads, class T, class RowFactor, class ColFactor, class Body>
+template <class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Body>
 __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
                                  Range rows, Range cols, const RowFactor& row_factor, const ColFactor& col_factor,
                                  const Body& body) {
+  constexpr int N = K::N;
   const Grid<N, Threads> grid(team.rank, cols.count);
-  const Frame<N> frame = s.template frame<N>(b, grid.lanes());
+  const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
+  constexpr int kSegment = Shelf<T, Threads>::kSegment;
   for (int64_t chunk = 0; chunk < cols.count; chunk += grid.across * N) {
     const int64_t j = chunk + grid.x * N;
     T col[N];
@@ -64,14 +65,15 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
       const int64_t first = rows.begin + segment;
       for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_factor(first + i);
       team.sync();
+      const auto top = frame.where(first + grid.y, cols.begin + j, cols.count - j);
       for (int base = 0; base < height; base += grid.down * R) {
-        Where w[R];
+        typename K::At w[R];
         T row[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
           const int i = base + grid.y + r * grid.down;
-          w[r] = frame.where(first + i, cols.begin + j, cols.count - j, i < height);
-          row[r] = i < height ? shelf.row[i] : T{0};
+          w[r] = top.below(base + r * grid.down, frame.cols, i < height);
+          row[r] = shelf.row[i < height ? i : 0];
         }
         body(w, row, col);
       }
@@ -83,12 +85,14 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
 /// The same with body(where, row factors, column factors, values): values[R][N] are combined by Op over rows into
 /// sums[0 .. cols.count), where what lies there counts unless `fresh`, and over columns; done(i, total, first) gets the latter, from one
 /// thread per row, for each run of columns that the team takes at once.
-template <class Op, int N, int R, int Threads, class T, class RowFactor, class ColFactor, class Body, class Done>
+template <class Op, class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Body, class Done>
 __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
                                     Range rows, Range cols, const RowFactor& row_factor, const ColFactor& col_factor,
                                     T* sums, bool fresh, const Body& body, const Done& done) {
+  constexpr int N = K::N;
   const Grid<N, Threads> grid(team.rank, cols.count);
-  const Frame<N> frame = s.template frame<N>(b, grid.lanes());
+  const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
+  constexpr int kSegment = Shelf<T, Threads>::kSegment;
   const int lanes = grid.lanes();
   const int warps = grid.warps();
   for (int64_t chunk = 0; chunk < cols.count; chunk += grid.across * N) {
@@ -105,15 +109,16 @@ __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>&
       const int64_t first = rows.begin + segment;
       for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_factor(first + i);
       team.sync();
+      const auto top = frame.where(first + grid.y, cols.begin + j, cols.count - j);
       for (int base = 0; base < height; base += grid.down * R) {
-        Where w[R];
+        typename K::At w[R];
         T row[R];
         T values[R][N];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
           const int i = base + grid.y + r * grid.down;
-          w[r] = frame.where(first + i, cols.begin + j, cols.count - j, i < height);
-          row[r] = i < height ? shelf.row[i] : T{0};
+          w[r] = top.below(base + r * grid.down, frame.cols, i < height);
+          row[r] = shelf.row[i < height ? i : 0];
         }
         body(w, row, col, values);
 #pragma unroll

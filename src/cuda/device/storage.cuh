@@ -12,7 +12,7 @@ namespace came::cuda {
 
 using algorithms::kMomentumBlock;
 
-/// Where a tensor or a state of it lies.
+/// Where a tensor or a state of it lies, for one of its matrices.
 struct Place {
   char* data;
   float* scales;  ///< Of codes.
@@ -21,48 +21,110 @@ struct Place {
   bool second;  ///< A second moment: codes without sign, drawn.
   bool stochastic;
   uint64_t key;
+  uint64_t whole;  ///< Number that row 0, column 0 would have in the whole tensor if it went on as this matrix does,
+  int64_t whole_cols;  ///< with so many columns.
 
   [[nodiscard]] __device__ explicit operator bool() const { return data != nullptr; }
 };
 
-/// N columns of a row: `count` of them are there, all in one vector if `vector`.
+/// N columns of a row, `count` of which are there.
+template <bool Plain>
 struct Where {
-  int64_t row;
+  static constexpr bool kPlain = false;
+  int64_t row;  ///< Counted over all matrices.
   int64_t col;
-  uint64_t whole;  ///< Number of the first in the whole tensor.
   int count;
-  bool vector;
+  bool aligned;
   int lanes;  ///< Lanes that hold a block of codes together.
 
+  [[nodiscard]] __device__ bool has(int n) const { return n < count; }
+  [[nodiscard]] __device__ bool any() const { return count > 0; }
   [[nodiscard]] __device__ int64_t at(const Place& p) const { return row * p.cols + col; }
+  [[nodiscard]] __device__ int64_t pair_at(const Place& p) const { return row * ((p.cols + 1) / 2) + col / 2; }
+  [[nodiscard]] __device__ int64_t block_at(const Place& p) const {
+    return row * ((p.cols + kMomentumBlock - 1) / kMomentumBlock) + col / kMomentumBlock;
+  }
+  [[nodiscard]] __device__ bool begins_block() const { return col % kMomentumBlock == 0; }
+  [[nodiscard]] __device__ uint32_t random(const Place& p, int n) const {
+    return algorithms::random_bits(p.key, p.whole + static_cast<uint64_t>(row * p.whole_cols + col + n));
+  }
+  /// The same columns as pairs.
+  [[nodiscard]] __device__ Where halved() const {
+    Where half = *this;
+    half.count = (count + 1) / 2;
+    return half;
+  }
+  /// The same columns, so many rows further down, if those are there.
+  [[nodiscard]] __device__ Where below(int rows, int64_t, bool there) const {
+    Where next = *this;
+    next.row += rows;
+    next.count = there ? count : 0;
+    next.aligned = aligned && there;
+    return next;
+  }
 };
 
-/// Reads or writes N elements of type U.
+/// The same where nothing is in the way: all N or none are there, all is aligned, rows are held whole, and codes begin no
+/// block within one.  Then one number says it all.
+template <>
+struct Where<true> {
+  static constexpr bool kPlain = true;
+  static constexpr int lanes = 32;
+  int64_t first;
+  bool there;
+
+  [[nodiscard]] __device__ bool has(int) const { return true; }
+  [[nodiscard]] __device__ bool any() const { return there; }
+  [[nodiscard]] __device__ int64_t at(const Place&) const { return first; }
+  [[nodiscard]] __device__ int64_t pair_at(const Place&) const { return first / 2; }
+  [[nodiscard]] __device__ int64_t block_at(const Place&) const { return first / kMomentumBlock; }
+  [[nodiscard]] __device__ bool begins_block() const { return first % kMomentumBlock == 0; }
+  [[nodiscard]] __device__ uint32_t random(const Place& p, int n) const {
+    return algorithms::random_bits(p.key, p.whole + static_cast<uint64_t>(first + n));
+  }
+  [[nodiscard]] __device__ Where halved() const { return *this; }
+  [[nodiscard]] __device__ Where below(int rows, int64_t cols, bool next_there) const {
+    return {first + static_cast<int64_t>(rows) * static_cast<int32_t>(cols), there && next_there};
+  }
+};
+
+/// N elements of type U.
 template <class U, int N>
 struct alignas(sizeof(U) * N >= 16 ? 16 : sizeof(U) * N) Vector {
   U v[N];
 };
 
-template <class U, int N>
-__device__ inline Vector<U, N> load_vector(const void* data, int64_t at, const Where& w) {
+template <class U, int N, class W>
+__device__ inline Vector<U, N> load_vector(const void* data, int64_t at, const W& w) {
   const U* from = static_cast<const U*>(data) + at;
-  if (w.vector) return *reinterpret_cast<const Vector<U, N>*>(from);
-  Vector<U, N> x;
+  __builtin_assume(__isGlobal(from));
+  Vector<U, N> x{};
+  if constexpr (W::kPlain) {
+    if (w.there) x = *reinterpret_cast<const Vector<U, N>*>(from);
+  } else if (w.aligned) {
+    x = *reinterpret_cast<const Vector<U, N>*>(from);
+  } else {
 #pragma unroll
-  for (int n = 0; n < N; ++n) x.v[n] = n < w.count ? from[n] : U{};
+    for (int n = 0; n < N; ++n) {
+      if (n < w.count) x.v[n] = from[n];
+    }
+  }
   return x;
 }
 
-template <class U, int N>
-__device__ inline void store_vector(void* data, int64_t at, const Where& w, const Vector<U, N>& x) {
+template <class U, int N, class W>
+__device__ inline void store_vector(void* data, int64_t at, const W& w, const Vector<U, N>& x) {
   U* to = static_cast<U*>(data) + at;
-  if (w.vector) {
+  __builtin_assume(__isGlobal(to));
+  if constexpr (W::kPlain) {
+    if (w.there) *reinterpret_cast<Vector<U, N>*>(to) = x;
+  } else if (w.aligned) {
     *reinterpret_cast<Vector<U, N>*>(to) = x;
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int n = 0; n < N; ++n) {
-    if (n < w.count) to[n] = x.v[n];
+    for (int n = 0; n < N; ++n) {
+      if (n < w.count) to[n] = x.v[n];
+    }
   }
 }
 
@@ -71,8 +133,8 @@ struct F32 {
   template <int N>
   using Raw = Vector<float, N>;
 
-  template <int N>
-  __device__ static Raw<N> load(const Place& p, const Where& w) {
+  template <int N, class W>
+  __device__ static Raw<N> load(const Place& p, const W& w) {
     return load_vector<float, N>(p.data, w.at(p), w);
   }
   template <int N>
@@ -81,8 +143,8 @@ struct F32 {
     for (int n = 0; n < N; ++n) x[n] = raw.v[n];
   }
   /// Leaves in x what was stored.
-  template <int N>
-  __device__ static void store(const Place& p, const Where& w, float (&x)[N]) {
+  template <int N, class W>
+  __device__ static void store(const Place& p, const W& w, float (&x)[N]) {
     Raw<N> raw;
 #pragma unroll
     for (int n = 0; n < N; ++n) raw.v[n] = x[n];
@@ -95,8 +157,8 @@ struct BF16 {
   template <int N>
   using Raw = Vector<uint16_t, N>;
 
-  template <int N>
-  __device__ static Raw<N> load(const Place& p, const Where& w) {
+  template <int N, class W>
+  __device__ static Raw<N> load(const Place& p, const W& w) {
     return load_vector<uint16_t, N>(p.data, w.at(p), w);
   }
   template <class T, int N>
@@ -104,14 +166,13 @@ struct BF16 {
 #pragma unroll
     for (int n = 0; n < N; ++n) x[n] = algorithms::f32_from_bf16(raw.v[n]);
   }
-  template <class T, int N>
-  __device__ static void store(const Place& p, const Where& w, T (&x)[N]) {
+  template <class T, int N, class W>
+  __device__ static void store(const Place& p, const W& w, T (&x)[N]) {
     Raw<N> raw;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       const auto value = static_cast<float>(x[n]);
-      raw.v[n] = p.stochastic ? algorithms::bf16_from_f32_stochastic(
-                                    value, algorithms::random_bits(p.key, w.whole + static_cast<uint64_t>(n)))
+      raw.v[n] = p.stochastic ? algorithms::bf16_from_f32_stochastic(value, w.random(p, n))
                               : algorithms::bf16_from_f32(value);
       x[n] = algorithms::f32_from_bf16(raw.v[n]);
     }
@@ -124,8 +185,8 @@ struct F16 {
   template <int N>
   using Raw = Vector<uint16_t, N>;
 
-  template <int N>
-  __device__ static Raw<N> load(const Place& p, const Where& w) {
+  template <int N, class W>
+  __device__ static Raw<N> load(const Place& p, const W& w) {
     return load_vector<uint16_t, N>(p.data, w.at(p), w);
   }
   template <class T, int N>
@@ -133,14 +194,13 @@ struct F16 {
 #pragma unroll
     for (int n = 0; n < N; ++n) x[n] = algorithms::f32_from_f16(raw.v[n]);
   }
-  template <class T, int N>
-  __device__ static void store(const Place& p, const Where& w, T (&x)[N]) {
+  template <class T, int N, class W>
+  __device__ static void store(const Place& p, const W& w, T (&x)[N]) {
     Raw<N> raw;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       const auto value = static_cast<float>(x[n]);
-      raw.v[n] = p.stochastic ? algorithms::f16_from_f32_stochastic(
-                                    value, algorithms::random_bits(p.key, w.whole + static_cast<uint64_t>(n)))
+      raw.v[n] = p.stochastic ? algorithms::f16_from_f32_stochastic(value, w.random(p, n))
                               : algorithms::f16_from_f32(value);
       x[n] = algorithms::f32_from_f16(raw.v[n]);
     }
@@ -157,24 +217,13 @@ struct Codes {
   };
 
   __device__ static bool four_bits(const Place& p) { return p.dtype == DType::u8 && !p.second; }
-  __device__ static int64_t scale_at(const Place& p, const Where& w) {
-    return w.row * ((p.cols + kMomentumBlock - 1) / kMomentumBlock) + w.col / kMomentumBlock;
-  }
-  /// Bytes of a row of 4-bit codes.
-  __device__ static int64_t pairs(const Place& p) { return (p.cols + 1) / 2; }
-  /// The same columns as pairs.
-  __device__ static Where halved(const Where& w) {
-    Where half = w;
-    half.count = (w.count + 1) / 2;
-    return half;
-  }
 
-  template <int N>
-  __device__ static Raw<N> load(const Place& p, const Where& w) {
+  template <int N, class W>
+  __device__ static Raw<N> load(const Place& p, const W& w) {
     Raw<N> raw;
-    raw.scale = w.count > 0 ? p.scales[scale_at(p, w)] : 0.0F;
+    raw.scale = w.any() ? p.scales[w.block_at(p)] : 0.0F;
     if (four_bits(p)) {
-      const auto half = load_vector<uint8_t, N / 2>(p.data, w.row * pairs(p) + w.col / 2, halved(w));
+      const auto half = load_vector<uint8_t, N / 2>(p.data, w.pair_at(p), w.halved());
 #pragma unroll
       for (int n = 0; n < N / 2; ++n) raw.codes.v[n] = half.v[n];
     } else {
@@ -200,13 +249,13 @@ struct Codes {
     }
   }
   /// Every lane of the warp must call it: the scale is the largest magnitude of the whole block.
-  template <class T, int N>
-  __device__ static void store(const Place& p, const Where& w, T (&x)[N]) {
+  template <class T, int N, class W>
+  __device__ static void store(const Place& p, const W& w, T (&x)[N]) {
     // Bits of magnitudes order as the numbers do, and a NaN above all.
     uint32_t most = 0;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      if (n < w.count) most = max(most, algorithms::bits_of(static_cast<float>(x[n])) & 0x7fffffffU);
+      if (w.has(n)) most = max(most, algorithms::bits_of(static_cast<float>(x[n])) & 0x7fffffffU);
     }
     for (int step = w.lanes / 2; step > 0; step /= 2) most = max(most, __shfl_xor_sync(0xffffffffU, most, step));
     const float largest = algorithms::float_of(most);
@@ -215,7 +264,7 @@ struct Codes {
     if (p.second) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        const uint32_t random = algorithms::random_bits(p.key, w.whole + static_cast<uint64_t>(n));
+        const uint32_t random = w.random(p, n);
         const int code = algorithms::encode_second_moment(static_cast<float>(x[n]), scale, random);
         codes.v[n] = static_cast<uint8_t>(code);
         x[n] = algorithms::decode_second_moment(code, scale);
@@ -229,8 +278,8 @@ struct Codes {
         x[n] = algorithms::decode(code, scale, levels);
       }
     }
-    if (w.count == 0) return;
-    if (w.col % kMomentumBlock == 0) p.scales[scale_at(p, w)] = scale;
+    if (!w.any()) return;
+    if (w.begins_block()) p.scales[w.block_at(p)] = scale;
     if (!four_bits(p)) {
       store_vector<uint8_t, N>(p.data, w.at(p), w, codes);
       return;
@@ -238,10 +287,10 @@ struct Codes {
     Vector<uint8_t, N / 2> half;
 #pragma unroll
     for (int n = 0; n < N / 2; ++n) {
-      const int odd = 2 * n + 1 < w.count ? codes.v[2 * n + 1] : 0;
+      const int odd = w.has(2 * n + 1) ? codes.v[2 * n + 1] : 0;
       half.v[n] = static_cast<uint8_t>((codes.v[2 * n] & 15) | odd << 4);
     }
-    store_vector<uint8_t, N / 2>(p.data, w.row * pairs(p) + w.col / 2, halved(w), half);
+    store_vector<uint8_t, N / 2>(p.data, w.pair_at(p), w.halved(), half);
   }
 };
 
@@ -253,8 +302,8 @@ struct Any {
     T v[N];
   };
 
-  template <int N>
-  __device__ static Raw<N> load(const Place& p, const Where& w) {
+  template <int N, class W>
+  __device__ static Raw<N> load(const Place& p, const W& w) {
     Raw<N> x;
     if (p.scales != nullptr) {
       Codes::decode(p, Codes::load<N>(p, w), x.v);
@@ -278,8 +327,8 @@ struct Any {
 #pragma unroll
     for (int n = 0; n < N; ++n) x[n] = raw.v[n];
   }
-  template <int N>
-  __device__ static void store(const Place& p, const Where& w, T (&x)[N]) {
+  template <int N, class W>
+  __device__ static void store(const Place& p, const W& w, T (&x)[N]) {
     if (p.scales != nullptr) {
       Codes::store(p, w, x);
     } else if (p.dtype == DType::bf16) {
@@ -294,8 +343,8 @@ struct Any {
   }
 
  private:
-  template <class U, int N>
-  __device__ static void store_as(const Place& p, const Where& w, T (&x)[N]) {
+  template <class U, int N, class W>
+  __device__ static void store_as(const Place& p, const W& w, T (&x)[N]) {
     Vector<U, N> raw;
 #pragma unroll
     for (int n = 0; n < N; ++n) {

@@ -7,33 +7,40 @@
 
 namespace came::cuda {
 
-/// What a kernel is compiled for: arithmetic, storages, columns per thread.
-template <class T_, class P_, class M_, int N_>
+/// Columns of a row that a thread takes at once, whatever it is compiled for: sums have the same order.
+inline constexpr int kColumns = 4;
+inline constexpr int kCodeLanes = static_cast<int>(kMomentumBlock) / kColumns;
+static_assert(kCodeLanes == kWarp, "a warp holds a block of codes");
+
+/// What a kernel is compiled for: arithmetic, storages.
+template <class T_, class P_, class M_, bool Plain>
 struct Types {
   using T = T_;
   using Param = P_;  ///< And gradient.
   using Momentum = M_;
-  static constexpr int N = N_;
+  static constexpr int N = kColumns;
+  static constexpr bool kPlain = Plain;
+  using At = Where<Plain>;
 };
 
 template <Kind kind>
 struct TypesOf;
 template <>
-struct TypesOf<Kind::f32_f32> : Types<float, F32, F32, 4> {};
+struct TypesOf<Kind::f32_f32> : Types<float, F32, F32, true> {};
 template <>
-struct TypesOf<Kind::f32_bf16> : Types<float, F32, BF16, 4> {};
+struct TypesOf<Kind::f32_bf16> : Types<float, F32, BF16, true> {};
 template <>
-struct TypesOf<Kind::f32_codes> : Types<float, F32, Codes, 4> {};
+struct TypesOf<Kind::f32_codes> : Types<float, F32, Codes, true> {};
 template <>
-struct TypesOf<Kind::bf16_f32> : Types<float, BF16, F32, 8> {};
+struct TypesOf<Kind::bf16_f32> : Types<float, BF16, F32, true> {};
 template <>
-struct TypesOf<Kind::bf16_bf16> : Types<float, BF16, BF16, 8> {};
+struct TypesOf<Kind::bf16_bf16> : Types<float, BF16, BF16, true> {};
 template <>
-struct TypesOf<Kind::bf16_codes> : Types<float, BF16, Codes, 8> {};
+struct TypesOf<Kind::bf16_codes> : Types<float, BF16, Codes, true> {};
 template <>
-struct TypesOf<Kind::any32> : Types<float, Any<float>, Any<float>, 4> {};
+struct TypesOf<Kind::any32> : Types<float, Any<float>, Any<float>, false> {};
 template <>
-struct TypesOf<Kind::any64> : Types<double, Any<double>, Any<double>, 4> {};
+struct TypesOf<Kind::any64> : Types<double, Any<double>, Any<double>, false> {};
 
 /// Storage of statistics.
 template <class T>
@@ -57,18 +64,22 @@ __device__ inline bool is_skipped(const Args& a) {
 }
 
 /// One matrix: turns its rows and columns into addresses.  A copy of what loops need: memory may change under them.
-template <int N>
+template <bool Plain>
 struct Frame {
   int64_t first_row;
-  uint64_t whole;  ///< Number of its first element in the whole tensor.
-  int64_t whole_cols;
-  bool vectors;
+  int64_t cols;
+  bool aligned;
   int lanes;
 
   /// Columns from j on of row i, `room` of them left, or none if the row is not there.
-  [[nodiscard]] __device__ Where where(int64_t i, int64_t j, int64_t room, bool there = true) const {
-    const int count = !there || room <= 0 ? 0 : room < N ? static_cast<int>(room) : N;
-    return {first_row + i, j, whole + static_cast<uint64_t>(i * whole_cols + j), count, vectors && count == N, lanes};
+  [[nodiscard]] __device__ Where<Plain> where(int64_t i, int64_t j, int64_t room, bool there = true) const {
+    const bool any = there && room > 0;
+    if constexpr (Plain) {
+      return {(first_row + i) * cols + j, any};
+    } else {
+      const int count = !any ? 0 : room < kColumns ? static_cast<int>(room) : kColumns;
+      return {first_row + i, j, count, aligned && count == kColumns, lanes};
+    }
   }
 };
 
@@ -94,25 +105,31 @@ struct Subject {
   [[nodiscard]] __device__ U* state(int8_t at) const {
     return reinterpret_cast<U*>(pointer(at));
   }
-  [[nodiscard]] __device__ Place param() const {
-    const bool draws = o.stochastic_rounding != 0;
-    return {reinterpret_cast<char*>(a.words[t.pointers]), nullptr, t.cols, t.dtype, false, draws, k.keys[1]};
+  /// Places of matrix b.
+  [[nodiscard]] __device__ Place place(uint64_t address, DType dtype, int64_t b, int stream, bool draws) const {
+    const int64_t row = (t.first_batch + b) * t.whole_rows + t.first_row - b * t.rows;
+    return {reinterpret_cast<char*>(address), nullptr, t.cols, dtype, false, draws, k.keys[stream],
+            static_cast<uint64_t>(row * t.whole_cols + t.first_col), t.whole_cols};
   }
-  [[nodiscard]] __device__ Place grad() const {
-    return {reinterpret_cast<char*>(a.words[t.pointers + 1]), nullptr, t.cols, t.grad_dtype, false, false, 0};
+  [[nodiscard]] __device__ Place param(int64_t b) const {
+    return place(a.words[t.pointers], t.dtype, b, 1, o.stochastic_rounding != 0);
   }
-  [[nodiscard]] __device__ Place momentum() const {
-    const bool draws = o.stochastic_rounding != 0;
-    return {pointer(t.states.momentum), state<float>(t.states.momentum_scale), t.cols, t.momentum_dtype, false, draws,
-            k.keys[2]};
+  [[nodiscard]] __device__ Place grad(int64_t b) const { return place(a.words[t.pointers + 1], t.grad_dtype, b, 0, false); }
+  [[nodiscard]] __device__ Place momentum(int64_t b) const {
+    const uint64_t address = t.states.momentum == 0 ? 0 : a.words[t.pointers + t.states.momentum];
+    Place found = place(address, t.momentum_dtype, b, 2, o.stochastic_rounding != 0);
+    found.scales = state<float>(t.states.momentum_scale);
+    return found;
   }
-  [[nodiscard]] __device__ Place second() const {
-    return {pointer(t.states.second), state<float>(t.states.second_scale), t.cols, t.second_dtype, true, false,
-            k.keys[3]};
+  [[nodiscard]] __device__ Place second(int64_t b) const {
+    Place found = place(a.words[t.pointers + t.states.second], t.second_dtype, b, 3, false);
+    found.scales = state<float>(t.states.second_scale);
+    found.second = true;
+    return found;
   }
   /// A statistic per element, of full precision.
   [[nodiscard]] __device__ Place full(int8_t at) const {
-    return {pointer(at), nullptr, t.cols, sizeof(T) == 8 ? DType::f64 : DType::f32, false, false, 0};
+    return place(at == 0 ? 0 : a.words[t.pointers + at], sizeof(T) == 8 ? DType::f64 : DType::f32, 0, 0, false);
   }
 
   [[nodiscard]] __device__ T factor() const { return static_cast<T>(k.factor); }
@@ -121,11 +138,9 @@ struct Subject {
   [[nodiscard]] __device__ int64_t col_at(int64_t b, int64_t j) const { return b * t.cols + j; }
 
   /// Matrix b, in which `lanes` threads of a warp stand side by side.
-  template <int N>
-  [[nodiscard]] __device__ Frame<N> frame(int64_t b, int lanes) const {
-    constexpr int kMost = static_cast<int>(kMomentumBlock) / N;
-    const int64_t whole = ((t.first_batch + b) * t.whole_rows + t.first_row) * t.whole_cols + t.first_col;
-    return {b * t.rows, static_cast<uint64_t>(whole), t.whole_cols, k.vectors != 0, lanes < kMost ? lanes : kMost};
+  template <bool Plain>
+  [[nodiscard]] __device__ Frame<Plain> frame(int64_t b, int lanes) const {
+    return {b * t.rows, t.cols, k.vectors != 0, lanes};
   }
 
   [[nodiscard]] __device__ const SlotTable& slot(int phase) const { return t.slots[phase]; }

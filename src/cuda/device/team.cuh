@@ -7,6 +7,10 @@
 
 namespace came::cuda {
 
+/// A route that a kernel may take beside its main one: compiled by itself, so that it costs that one no registers.
+#define CAME_ROUTE __noinline__ __device__
+#define CAME_MAIN_ROUTE __forceinline__ __device__
+
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAll = 0xffffffffU;
 

@@ -33,7 +33,7 @@ struct Update {
 
   /// What follows for matrix b from `statistics`; the sum of its squared updates waits in derived().confidence.
   template <int Threads>
-  __device__ void finish_block(const Team<Threads>& team, int phase, int64_t b, bool tiles) const {
+  CAME_ROUTE void finish_block(const Team<Threads>& team, int phase, int64_t b, bool tiles) const {
     double weighted = 0;
     const double mean = s.t.factored ? factors.finish(team, phase, b, tiles, &weighted) : 1.0;
     if (team.rank == 0) {
@@ -63,7 +63,7 @@ struct Update {
   }
 
   template <int Threads>
-  __device__ void finish_statistics(const Team<Threads>& team, int phase, bool tiles) const {
+  CAME_ROUTE void finish_statistics(const Team<Threads>& team, int phase, bool tiles) const {
     finish_tensor(team, phase, tiles);
     if (s.a.algorithm == Algorithm::adafactor) finish_rate(team, phase, tiles);
   }
