@@ -22,6 +22,13 @@ inline void start(Trial& run) {
   run.for_each_element([&](size_t k, int64_t i, int64_t) { run.param(k).set(i, kStart * run.param(k).get(i)); });
 }
 
+/// Puts the parameters, states and counters of one trial into another.
+inline void copy_memory(const Trial& from, Trial& to) {
+  for (size_t k = 0; k < from.params.size(); ++k) to.params[k].copy(from.params[k]);
+  for (size_t k = 0; k < from.states.size(); ++k) to.states[k].copy(from.states[k]);
+  to.counters = from.counters;
+}
+
 /// How a tensor in f32 ends up after so many steps.
 struct Outcome {
   double difference = 0;  ///< Largest difference of a parameter from the exact one.
@@ -176,10 +183,7 @@ inline void expect_the_references_codes(const std::string& word, const core::Bac
       for (uint64_t step = 0; step < kSteps; ++step) {
         fill(exact, Family::drifting, step);
         fill(ours, Family::drifting, step);
-        std::memcpy(ours.params[0].data(), exact.params[0].data(), exact.params[0].bytes().size());
-        for (size_t k = 0; k < exact.states.size(); ++k) {
-          std::memcpy(ours.states[k].data(), exact.states[k].data(), exact.states[k].bytes().size());
-        }
+        copy_memory(exact, ours);
         std::vector<double> old;
         exact.for_each_element([&](size_t, int64_t i, int64_t) { old.push_back(exact.param(0).get(i)); });
         exact.run();

@@ -45,6 +45,8 @@ class Buffer {
   explicit Buffer(int64_t bytes) : bytes_(bytes), words_(static_cast<size_t>(bytes + 7) / 8, 0) {}
   [[nodiscard]] void* data() { return words_.data(); }
   [[nodiscard]] int64_t size() const { return bytes_; }
+  /// Takes the bytes of a buffer of this size; its own address stays.
+  void copy(const Buffer& other) { std::copy(other.words_.begin(), other.words_.end(), words_.begin()); }
   [[nodiscard]] Bytes bytes() const { return {{reinterpret_cast<const char*>(words_.data()), size_t(bytes_)}}; }
 
  private:
@@ -156,7 +158,7 @@ class Trial {
   void for_each_state(F f) const {
     for (size_t s = 0; s < states.size(); ++s) {
       const int64_t size = core::element_size(static_cast<DType>(state_views[s].dtype));
-      for (int64_t i = 0; i < static_cast<int64_t>(states[s].bytes().size()) / size; ++i) f(s, i);
+      for (int64_t i = 0; i < states[s].size() / size; ++i) f(s, i);
     }
   }
   /// The parameter that a state tensor belongs to.
@@ -185,15 +187,17 @@ class Trial {
     if (!on_device()) return;
     make_mirror();
     mirror_->upload();
-    upload_scalars();
+    for_each_scalar([](const came_tensor& host, const came_tensor& copy) {
+      device::upload(copy.data, host.data, scalar_bytes(host));
+    });
   }
   void upload_grads() {
     for (Buffer& grad : grads) mirror_->upload(grad.data());
   }
-  /// Only with device_scalars.
-  void upload_scalars() {
-    for_each_scalar([](const came_tensor& host, const came_tensor& copy) {
-      device::upload(copy.data, host.data, scalar_bytes(host));
+  /// What a captured step reads anew: its own counters it raises itself.
+  void upload_scalars_but_counters() {
+    for_each_scalar([this](const came_tensor& host, const came_tensor& copy) {
+      if (&host != step.step) device::upload(copy.data, host.data, scalar_bytes(host));
     });
   }
   void launch() { core::run_step(plan, memory_step()); }
