@@ -62,7 +62,7 @@ TEST_P(Cuda, StaysWithin5e6OfTheDisplacementFromTheCpuBackend) {
 
 TEST_P(Cuda, TakesTheReferencesStepWithCodes) { expect_the_references_codes(GetParam(), core::cuda_backend()); }
 
-// Twice the 16 elements that a thread may take at once, and one; beside shapes of one tile and of more.
+// Every remainder of a width by up to 32 elements: vectors, small matrices, and matrices that are not small.
 TEST_P(Cuda, HandlesEveryTail) {
   Options o(GetParam());
   o.lr = rate_of(GetParam());
