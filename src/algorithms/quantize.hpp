@@ -17,24 +17,34 @@ inline constexpr int64_t kMomentumBlock = 128;
 inline constexpr int kLevelsInt8 = 127;
 inline constexpr int kLevelsInt4 = 7;
 
-/// A scale below the normal numbers has no reciprocal; such a block is zero.
-CAME_HOST_DEVICE inline float usable_scale(float largest) { return largest < 0x1p-126F ? 0.0F : largest; }
+/// A scale so small that levels^2 / scale is no number is none; such a block is zero.
+CAME_HOST_DEVICE inline float usable_scale(float largest) { return largest < 0x1p-110F ? 0.0F : largest; }
+
+/// What magnitudes are multiplied with to be compared with squares of codes.
+CAME_HOST_DEVICE inline float code_factor(float scale, int levels) { return static_cast<float>(levels * levels) / scale; }
+
+/// The code of a magnitude times code_factor, given its root.  Any root that is right to a few units in the last place
+/// gives the same code: the comparison decides.
+CAME_HOST_DEVICE inline int code_of(float squares, float root, int levels) {
+  const auto most = static_cast<float>(levels);
+  const int code = static_cast<int>(root < most ? root : most);
+  // Between k^2 and (k+1)^2 the middle is k^2 + k + 1/2.
+  const auto k = static_cast<float>(code);
+  return code < levels && squares > k * k + k + 0.5F ? code + 1 : code;
+}
 
 /// The code whose value is nearest to m; scale is the largest magnitude of the block, 0 for a block of zeros.
 CAME_HOST_DEVICE inline int encode(float m, float scale, int levels) {
   if (!(scale > 0.0F)) return 0;
-  const float t = static_cast<float>(levels) * sqrtf(fabsf(m) / scale);
-  int code = static_cast<int>(t < static_cast<float>(levels) ? t : static_cast<float>(levels));
-  // Between k^2 and (k+1)^2 the middle is k^2 + k + 1/2.
-  const auto k = static_cast<float>(code);
-  if (code < levels && t * t > k * k + k + 0.5F) ++code;
+  const float squares = fabsf(m) * code_factor(scale, levels);
+  const int code = code_of(squares, sqrtf(squares), levels);
   return m < 0.0F ? -code : code;
 }
 
 /// scale * sign(code) * (code / levels)^2.  A NaN scale gives NaN.
 CAME_HOST_DEVICE inline float decode(int code, float scale, int levels) {
-  const float t = static_cast<float>(code) / static_cast<float>(levels);
-  return scale * (t * fabsf(t));
+  const int squares = code * (code < 0 ? -code : code);
+  return scale * (static_cast<float>(squares) * (1.0F / static_cast<float>(levels * levels)));
 }
 
 /// Two codes of 4 bits in a byte, the even element low, as two's complement.

@@ -24,6 +24,9 @@ constexpr int64_t kWideRow = int64_t{1} << 14;
 // Blocks of different tiles of a lean backend lie on different cache lines.
 constexpr int64_t kLineDoubles = 8;
 
+// Elements of the widest vector of a backend.
+constexpr int64_t kVector = 16;
+
 constexpr int32_t kMostReduceGroups = 64;
 
 // A plan lists its tiles; more than this many (some 300 MB) is no plan for a machine that could run it.
@@ -231,8 +234,8 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspa
   const bool whole_rows = whole_matrix || (t.factored && t.owner == Owner::rows);
   const bool whole_cols = whole_matrix || (t.factored && t.owner == Owner::columns);
   const int64_t most_cols = whole_cols ? std::max(tiling.least, tiling.elements / all_rows) : tiling.cols;
-  // A block of codes shares a scale, so it has one writer.
-  const int64_t unit = has_codes(plan.options(t)) ? algorithms::kMomentumBlock : 1;
+  // A block of codes shares a scale, so it has one writer; vectors begin at multiples of their size.
+  const int64_t unit = has_codes(plan.options(t)) ? algorithms::kMomentumBlock : kVector;
   const bool cut = !whole_rows && most_cols < all_cols;
   const int64_t cols = cut ? std::min(all_cols, (most_cols + unit - 1) / unit * unit) : all_cols;
   const int64_t least = std::min(t.factored ? tiling.least : 1, all_rows);

@@ -156,12 +156,14 @@ HWY_INLINE void encode_block(const float* values, size_t n, float scale, int lev
     return;
   }
   const VecF most = set(static_cast<float>(levels));
+  const VecF factor = set(algorithms::code_factor(scale, levels));
   for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES {
     const VecF m = at.load(values + j);
-    const VecF t = hn::Mul(most, hn::Sqrt(hn::Div(hn::Abs(m), set(scale))));
+    const VecF squares = hn::Mul(hn::Abs(m), factor);
+    const VecF t = hn::Sqrt(squares);
     const VecI code = hn::ConvertTo(Lanes<int32_t>(), hn::IfThenElse(hn::Lt(t, most), t, most));
     const VecF k = hn::ConvertTo(Lanes<float>(), code);
-    const auto up = hn::And(hn::Lt(k, most), hn::Gt(square(t), hn::Add(hn::Add(square(k), k), set(0.5F))));
+    const auto up = hn::And(hn::Lt(k, most), hn::Gt(squares, hn::Add(hn::Add(square(k), k), set(0.5F))));
     const VecF magnitude = hn::Add(k, hn::IfThenElseZero(up, set(1.0F)));
     const VecF value = hn::IfThenElse(hn::Lt(m, hn::Zero(Lanes<float>())), hn::Neg(magnitude), magnitude);
     const auto narrow = hn::DemoteTo(Narrow<int16_t>(), hn::ConvertTo(Lanes<int32_t>(), value));
@@ -171,10 +173,11 @@ HWY_INLINE void encode_block(const float* values, size_t n, float scale, int lev
 
 /// algorithms::decode
 HWY_INLINE void decode_block(const int8_t* codes, size_t n, float scale, int levels, float* values) {
+  const VecF share = set(1.0F / static_cast<float>(levels * levels));
   for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES {
     const VecI code = hn::PromoteTo(Lanes<int32_t>(), load_narrow<int8_t>(codes + j, n - j));
-    const VecF t = hn::Div(hn::ConvertTo(Lanes<float>(), code), set(static_cast<float>(levels)));
-    at.store(hn::Mul(set(scale), hn::Mul(t, hn::Abs(t))), values + j);
+    const VecF k = hn::ConvertTo(Lanes<float>(), code);
+    at.store(hn::Mul(set(scale), hn::Mul(hn::Mul(k, hn::Abs(k)), share)), values + j);
   });
 }
 

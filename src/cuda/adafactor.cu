@@ -80,26 +80,25 @@ CAME_MAIN_ROUTE void direct_panel(const Team<Threads>& team, const Subject<typen
   const Update<T> update(s);
   const Place grad = s.grad(b);
   const Direction<K> direct(s, b);
+  struct Raw {
+    typename K::Param::template Raw<N> g;
+    typename Direction<K>::Loaded rest;
+  };
   for_panel<K, R>(
       team, s, shelf, b, Range{part.row, part.rows}, Range{part.col, part.cols},
       [&](int64_t i) { return update.row_factor(b, i, own); }, col_factor,
-      [&](const typename K::At(&w)[R], const T(&row)[R], const T(&col)[N]) {
-        typename K::Param::template Raw<N> raw_g[R];
-        typename Direction<K>::Loaded raw[R];
+      [&](const typename K::At& w) {
+        Raw raw{K::Param::template load<N>(grad, w), {}};
+        direct.load(w, raw.rest);
+        return raw;
+      },
+      [&](const typename K::At& w, const Raw& raw, T row, const T(&col)[N]) {
+        T g[N];
+        T u[N];
+        K::Param::decode(grad, raw.g, g);
 #pragma unroll
-        for (int r = 0; r < R; ++r) {
-          raw_g[r] = K::Param::template load<N>(grad, w[r]);
-          direct.load(w[r], raw[r]);
-        }
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          T g[N];
-          T u[N];
-          K::Param::decode(grad, raw_g[r], g);
-#pragma unroll
-          for (int n = 0; n < N; ++n) u[n] = g[n] * row[r] * col[n];
-          direct(w[r], raw[r], g, u, agreements);
-        }
+        for (int n = 0; n < N; ++n) u[n] = g[n] * row * col[n];
+        direct(w, raw.rest, g, u, agreements);
       });
 }
 
@@ -144,7 +143,7 @@ CAME_ROUTE void direct_elements(const Subject<typename K::T>& s, const Part& par
 }
 
 template <class K>
-__global__ void __launch_bounds__(kNarrow, 4) direction_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kNarrow, 2) direction_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   if (is_skipped(a)) return;
   const Part part = a.parts[blockIdx.x];

@@ -15,9 +15,9 @@ __device__ Factors<T> instability(const Subject<T>& s) {
 
 /// Rows of a panel that a thread has in flight: as many bytes for each kind.
 template <class K>
-constexpr int kRows = !K::kPlain ? 1 : std::is_same_v<typename K::Param, F32> ? 2 : 4;
+constexpr int kRows = !K::kPlain ? 1 : std::is_same_v<typename K::Param, F32> ? 1 : 2;
 template <class K>
-constexpr int kApplyRows = 2 * kRows<K>;
+constexpr int kApplyRows = K::kPlain ? 2 : 1;
 
 /// m <- beta1 m + (1 - beta1) u : (9), and the sums of U = (u - m)^2 with the stored m : (10), for a panel of matrix b.
 template <class K, int Threads, class ColFactor, class Done>
@@ -33,37 +33,34 @@ CAME_MAIN_ROUTE void blend_panel(const Team<Threads>& team, const Update<typenam
   const T rate = static_cast<T>(1 - s.o.beta1);
   const T factor = s.factor();
   const bool cautious = !K::kPlain && s.o.cautious != 0;
+  struct Raw {
+    typename K::Param::template Raw<N> g;
+    typename K::Momentum::template Raw<N> m;
+  };
   reduce_panel<Add, K, kRows<K>>(
       team, s, shelf, b, rows, cols, [&](int64_t i) { return update.row_factor(b, i, own); },
       col_factor, sums, fresh,
-      [&](const typename K::At(&w)[kRows<K>], const T(&row)[kRows<K>], const T(&col)[N], T(&values)[kRows<K>][N]) {
-        typename K::Param::template Raw<N> raw_g[kRows<K>];
-        typename K::Momentum::template Raw<N> raw_m[kRows<K>];
+      [&](const typename K::At& w) {
+        return Raw{K::Param::template load<N>(grad, w), K::Momentum::template load<N>(momentum, w)};
+      },
+      [&](const typename K::At& w, const Raw& raw, T row, const T(&col)[N], T(&values)[N]) {
+        T g[N];
+        T m[N];
+        T u[N];
+        K::Param::decode(grad, raw.g, g);
+        K::Momentum::decode(momentum, raw.m, m);
 #pragma unroll
-        for (int r = 0; r < kRows<K>; ++r) {
-          raw_g[r] = K::Param::template load<N>(grad, w[r]);
-          raw_m[r] = K::Momentum::template load<N>(momentum, w[r]);
+        for (int n = 0; n < N; ++n) {
+          u[n] = g[n] * row * col[n];
+          m[n] = blend(m[n], rate, u[n]);
         }
+        K::Momentum::store(momentum, w, m);
 #pragma unroll
-        for (int r = 0; r < kRows<K>; ++r) {
-          T g[N];
-          T m[N];
-          T u[N];
-          K::Param::decode(grad, raw_g[r], g);
-          K::Momentum::decode(momentum, raw_m[r], m);
+        for (int n = 0; n < N; ++n) values[n] = w.has(n) ? square(u[n] - m[n]) : T{0};
+        if (cautious) {
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            u[n] = g[n] * row[r] * col[n];
-            m[n] = blend(m[n], rate, u[n]);
-          }
-          K::Momentum::store(momentum, w[r], m);
-#pragma unroll
-          for (int n = 0; n < N; ++n) values[r][n] = w[r].has(n) ? square(u[n] - m[n]) : T{0};
-          if (cautious) {
-#pragma unroll
-            for (int n = 0; n < N; ++n) {
-              if (w[r].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
-            }
+            if (w.has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
           }
         }
       },
@@ -289,12 +286,9 @@ CAME_MAIN_ROUTE void apply_panel(const Team<Threads>& team, const Subject<typena
   for_panel<K, R>(
       team, s, shelf, b, Range{part.row, part.rows}, Range{part.col, part.cols},
       [&](int64_t i) { return factors.row_root(b, i, by); }, col_factor,
-      [&](const typename K::At(&w)[R], const T(&row)[R], const T(&col)[K::N]) {
-        typename Apply<K>::Loaded raw[R];
-#pragma unroll
-        for (int r = 0; r < R; ++r) raw[r] = apply.load(w[r]);
-#pragma unroll
-        for (int r = 0; r < R; ++r) apply(w[r], raw[r], [&](int n, T m) { return m * row[r] * col[n]; });
+      [&](const typename K::At& w) { return apply.load(w); },
+      [&](const typename K::At& w, const typename Apply<K>::Loaded& raw, T row, const T(&col)[K::N]) {
+        apply(w, raw, [&](int n, T m) { return m * row * col[n]; });
       });
 }
 

@@ -8,7 +8,8 @@
 namespace came::cuda {
 namespace {
 
-constexpr int kRows = 2;
+template <class K>
+constexpr int kRows = !K::kPlain || std::is_same_v<typename K::Param, F32> ? 1 : 2;
 
 /// The smaller one; a NaN is smaller than all.
 template <class T>
@@ -86,19 +87,14 @@ __device__ void cover_panel(const Team<Threads>& team, const Subject<typename K:
   const T* row_covers = s.template state<T>(s.t.states.row) + s.row_at(b, 0);
   const T* col_covers = s.template state<T>(s.t.states.col) + s.col_at(b, 0);
   const Cover<K> cover(s, b);
-  reduce_panel<Largest, K, kRows>(
+  reduce_panel<Largest, K, kRows<K>>(
       team, s, shelf, b, rows, cols, [&](int64_t i) { return row_covers[i]; }, [&](int64_t j) { return col_covers[j]; },
       to_cols, true,
-      [&](const typename K::At(&w)[kRows], const T(&row)[kRows], const T(&col)[N], T(&values)[kRows][N]) {
-        typename Cover<K>::Loaded raw[kRows];
+      [&](const typename K::At& w) { return cover.load(w); },
+      [&](const typename K::At& w, const typename Cover<K>::Loaded& raw, T row, const T(&col)[N], T(&values)[N]) {
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) raw[r] = cover.load(w[r]);
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-          for (int n = 0; n < N; ++n) values[r][n] = least(row[r], col[n]);
-          cover(w[r], raw[r], values[r]);
-        }
+        for (int n = 0; n < N; ++n) values[n] = least(row, col[n]);
+        cover(w, raw, values);
       },
       done);
 }

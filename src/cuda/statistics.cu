@@ -6,6 +6,9 @@
 namespace came::cuda {
 namespace {
 
+/// Rows up to here leave lanes of a warp to other rows.
+constexpr int64_t kNarrowRow = kColumns * kWarp / 2;
+
 /// Vectors that a thread keeps in registers while the averages of their rows are finished.
 constexpr int kHeld = 4;
 
@@ -38,34 +41,48 @@ struct Visit {
     for (int n = 0; n < N; ++n) x[n] = square(x[n] * factor);
   }
 
-  /// Sum over a row of what its threads have.  `turn` tells one use from the next.
-  template <int R>
-  __device__ void over_row(const Grid<N, Threads>& grid, const T (&mine)[R], T (&total)[R], int turn) const {
+  /// What the averages of R rows become, and their reciprocals, from what the threads of each have to add up.  Lanes
+  /// share the rows; `turn` tells one use from the next.
+  template <bool Full, int R>
+  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&inverse)[R], int turn, int64_t first,
+                               int64_t end, T* averages, T rate, T share, T eps) const {
+    constexpr int kGroup = kWarp / R;
+    const int lane = team.rank % kWarp;
     const int warps = grid.warps();
-    T of_warp[R];
+    if (!Full && grid.lanes() < kWarp) {  // rows narrower than a warp: each has its own
 #pragma unroll
-    for (int r = 0; r < R; ++r) of_warp[r] = over_lanes<Add>(mine[r], grid.lanes());
-    if (warps == 1) {
-#pragma unroll
-      for (int r = 0; r < R; ++r) total[r] = of_warp[r];
+      for (int r = 0; r < R; ++r) {
+        const int64_t i = first + grid.y + r * grid.down;
+        const T total = over_lanes<Add>(mine[r], grid.lanes());
+        const T average = blend(i < end ? averages[i] : T{1}, rate, total * share + eps);
+        inverse[r] = T{1} / average;
+        if (i < end && grid.x == 0) averages[i] = average;
+      }
       return;
     }
-    if (team.rank % kWarp == 0) {
-#pragma unroll
-      for (int r = 0; r < R; ++r) sums.part[turn][r][team.rank / kWarp] = of_warp[r];
+    const int row = lane / kGroup;
+    const int64_t i = first + grid.y + row * grid.down;
+    const T old = i < end ? averages[i] : T{1};
+    T total = rows_over_warp<Add>(mine);
+    if (warps > 1) {
+      if (lane % kGroup == 0) sums.part[turn][row][team.rank / kWarp] = total;
+      team.sync();
+      const T* parts = sums.part[turn][row] + team.rank / kWarp / warps * warps;
+      static_assert(2 * kGroup >= Team<Threads>::kWarps, "two for each lane at most");
+      const int w = lane % kGroup;
+      total = (w < warps ? parts[w] : T{0}) + (w + kGroup < warps ? parts[w + kGroup] : T{0});
+      total = over_lanes<Add>(total, kGroup);
     }
-    team.sync();
-    const int first = team.rank / kWarp / warps * warps;
+    const T average = blend(old, rate, total * share + eps);
+    const T reciprocal = T{1} / average;
+    if (i < end && grid.x / kWarp == 0 && lane % kGroup == 0) averages[i] = average;
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-      total[r] = sums.part[turn][r][first];
-      for (int w = 1; w < warps; ++w) total[r] += sums.part[turn][r][first + w];
-    }
+    for (int r = 0; r < R; ++r) inverse[r] = __shfl_sync(kAll, reciprocal, r * kGroup);
   }
 
   /// Owned rows of matrix b, held in registers: each average is finished while its row is at hand, and then weighs the
   /// row in the second sum over columns.
-  template <int Q, int R>
+  template <bool Full, int Q, int R>
   CAME_MAIN_ROUTE void rows_held(int64_t b, Range rows, T* plain, T* weighted) const {
     const int64_t cols = s.t.cols;
     const Grid<N, Threads> grid(team.rank, cols);
@@ -81,48 +98,43 @@ struct Visit {
       const int64_t j = (grid.x + q * grid.across) * N;
       top[q] = frame.where(rows.begin + grid.y, j, cols - j);
     }
-    int turn = 0;
-    for (int64_t base = 0; base < rows.count; base += grid.down * R, turn ^= 1) {
-      typename G::template Raw<N> raw[R][Q];
-      T old[R];
-      T mine[R];
-      T total[R];
+    typename G::template Raw<N> raw[R][Q];
+    const auto load = [&](int from) {
 #pragma unroll
       for (int r = 0; r < R; ++r) {
-        const int64_t i = base + grid.y + r * grid.down;
-        const bool there = i < rows.count;
+        const int below = from + r * grid.down;
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
-          raw[r][q] = G::template load<N>(grad, top[q].below(static_cast<int>(base) + r * grid.down, cols, there));
+          raw[r][q] = G::template load<N>(grad, top[q].below(below, cols, grid.y + below < rows.count));
         }
-        old[r] = there ? averages[rows.begin + i] : T{1};
       }
+    };
+    load(0);
+    int turn = 0;
+    for (int64_t base = 0; base < rows.count; base += grid.down * R, turn ^= 1) {
+      T x[R][Q][N];
+      T mine[R];
+      T inverse[R];
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         mine[r] = 0;
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
-          T x[N];
-          squares(raw[r][q], x);
+          squares(raw[r][q], x[r][q]);
 #pragma unroll
-          for (int n = 0; n < N; ++n) mine[r] += x[n];
+          for (int n = 0; n < N; ++n) mine[r] += x[r][q][n];
         }
       }
-      over_row(grid, mine, total, turn);
+      load(static_cast<int>(base) + grid.down * R);  // on its way while these rows are finished
+      average_rows<Full>(grid, mine, inverse, turn, rows.begin + base, rows.begin + rows.count, averages, rate, share, eps);
 #pragma unroll
       for (int r = 0; r < R; ++r) {
-        const int64_t i = base + grid.y + r * grid.down;
-        const T average = blend(old[r], rate, total[r] * share + eps);
-        const T inverse = T{1} / average;
-        if (i < rows.count && grid.x == 0) averages[rows.begin + i] = average;
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
-          T x[N];
-          squares(raw[r][q], x);
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            over[0][q][n] += x[n];
-            over[1][q][n] += x[n] * inverse;
+            over[0][q][n] += x[r][q][n];
+            over[1][q][n] += x[r][q][n] * inverse[r];
           }
         }
       }
@@ -155,14 +167,10 @@ struct Visit {
     int turn = 0;
     for (int64_t base = 0; base < rows.count; base += R, turn ^= 1) {
       T mine[R] = {};
-      T old[R];
       T inverse[R];
-      T total[R];
       const auto load = [&](int r, int64_t j) {
         return G::template load<N>(grad, frame.where(rows.begin + base + r, j, cols - j, base + r < rows.count));
       };
-#pragma unroll
-      for (int r = 0; r < R; ++r) old[r] = base + r < rows.count ? averages[rows.begin + base + r] : T{1};
       for (int64_t j = grid.x * N; j < cols; j += Threads * N) {
         typename G::template Raw<N> raw[R];
 #pragma unroll
@@ -175,13 +183,7 @@ struct Visit {
           for (int n = 0; n < N; ++n) mine[r] += x[n];
         }
       }
-      over_row(grid, mine, total, turn);
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        const T average = blend(old[r], rate, total[r] * share + eps);
-        inverse[r] = T{1} / average;
-        if (base + r < rows.count && grid.x == 0) averages[rows.begin + base + r] = average;
-      }
+      average_rows<true>(grid, mine, inverse, turn, rows.begin + base, rows.begin + rows.count, averages, rate, share, eps);
       for (int64_t j = grid.x * N; j < cols; j += Threads * N) {
         typename G::template Raw<N> raw[R];
         T over[2][N] = {};
@@ -209,9 +211,9 @@ struct Visit {
 
   CAME_ROUTE void owned_rows(int64_t b, Range rows, T* plain, T* weighted) const {
     constexpr int64_t kReach = static_cast<int64_t>(Threads) * N;
-    if (s.t.cols <= kReach) return rows_held<1, kHeld>(b, rows, plain, weighted);
-    if (s.t.cols <= 2 * kReach) return rows_held<2, kHeld / 2>(b, rows, plain, weighted);
-    if (s.t.cols <= 4 * kReach) return rows_held<4, kHeld / 4>(b, rows, plain, weighted);
+    if (s.t.cols <= kReach) return rows_held<false, 1, kHeld>(b, rows, plain, weighted);
+    if (s.t.cols <= 2 * kReach) return rows_held<true, 2, kHeld / 2>(b, rows, plain, weighted);
+    if (s.t.cols <= 4 * kReach) return rows_held<true, 4, kHeld / 4>(b, rows, plain, weighted);
     rows_read_twice(b, rows, plain, weighted);
   }
 
@@ -235,13 +237,11 @@ struct Visit {
                             T* to_rows, const ColFactor& col_factor) const {
     reduce_panel<Add, K, 2>(
         team, s, shelf, b, Range{part.row, part.rows}, cols, [](int64_t) { return T{1}; }, col_factor, to_cols, fresh,
-        [&](const typename K::At(&w)[2], const T(&)[2], const T(&col)[N], T(&values)[2][N]) {
+        [&](const typename K::At& w) { return G::template load<N>(grad, w); },
+        [&](const typename K::At&, const typename G::template Raw<N>& raw, T, const T(&col)[N], T(&values)[N]) {
+          squares(raw, values);
 #pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            squares(G::template load<N>(grad, w[r]), values[r]);
-#pragma unroll
-            for (int n = 0; n < N; ++n) values[r][n] *= col[n];
-          }
+          for (int n = 0; n < N; ++n) values[n] *= col[n];
         },
         [&](int64_t i, double total, bool) {
           if (to_rows != nullptr) to_rows[i - part.row] += static_cast<T>(total);
@@ -373,14 +373,14 @@ __global__ void __launch_bounds__(kWide, 2) statistics_kernel(const __grid_const
   const Team<kWide> team;
   const Update<T> update(s);
   constexpr int64_t kReach = static_cast<int64_t>(kWide) * K::N;
-  if (s.t.factored && s.t.owner == Owner::rows && s.t.cols <= 2 * kReach) {
+  if (s.t.factored && s.t.owner == Owner::rows && s.t.cols > kNarrowRow && s.t.cols <= 2 * kReach) {
     const Visit<K, kWide> visit(team, update, sums);
     T* plain = s.cols(part, a.phase, 0);
     T* weighted = s.cols(part, a.phase, 1);
     if (s.t.cols <= kReach) {
-      visit.template rows_held<1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
+      visit.template rows_held<true, 1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
     } else {
-      visit.template rows_held<2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
+      visit.template rows_held<true, 2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
     }
   } else {
     run_other<K>(s, part, sums);
@@ -404,20 +404,18 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   const Team<kWide> team;
   const Place grad = s.grad(0);
   double sum = 0;
-  for_panel<K, 2>(
+  for_panel<K, 1>(
       team, s, shelves<T, kWide>().block, part.batch, Range{part.row, part.rows}, Range{part.col, part.cols},
       [&](int64_t i) { return update.row_factor(part.batch, i, 1); },
       [&](int64_t j) { return update.factors.col_root(part.batch, j); },
-      [&](const typename K::At(&w)[2], const T(&row)[2], const T(&col)[N]) {
+      [&](const typename K::At& w) { return K::Param::template load<N>(grad, w); },
+      [&](const typename K::At&, const typename K::Param::template Raw<N>& raw, T row, const T(&col)[N]) {
+        T g[N];
+        K::Param::decode(grad, raw, g);
+        T mine = 0;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          T g[N];
-          K::Param::decode(grad, K::Param::template load<N>(grad, w[r]), g);
-          T mine = 0;
-#pragma unroll
-          for (int n = 0; n < N; ++n) mine += square(g[n] * row[r] * col[n]);
-          sum += static_cast<double>(mine);
-        }
+        for (int n = 0; n < N; ++n) mine += square(g[n] * row * col[n]);
+        sum += static_cast<double>(mine);
       });
   sum = team.sum(sum);
   if (team.rank == 0) s.scalars(part)[0] = sum;

@@ -7,6 +7,21 @@
 
 namespace came::cuda {
 
+/// Where the vectors of tiles begin; looked up once, by all threads together.
+template <class T>
+struct Runs {
+  static constexpr int kMost = 128;
+  struct Run {
+    const T* sums;
+    int64_t begin, end, next;
+  } run[kMost];
+};
+template <class T>
+__device__ inline Runs<T>& runs_of() {
+  __shared__ Runs<T> runs;
+  return runs;
+}
+
 /// Calls f(j, value, more) for the columns of matrix b with vector 0 of a phase and, if it has one, vector 1: results of
 /// its tiles, combined in f64 in tile order, or as the ranks have reduced them.
 template <class Op, int Threads, class T, class F>
@@ -19,13 +34,8 @@ __device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& 
     for (int64_t j = team.rank; j < t.cols; j += Threads) f(j, all[j], two ? all[t.whole_cols + j] : 0.0);
     return;
   }
-  // Where the tiles' vectors begin; looked up once, by all threads together.
-  constexpr int kBatch = 256;
-  struct Run {
-    const T* sums;
-    int64_t begin, end, next;
-  };
-  __shared__ Run runs[kBatch];
+  constexpr int kBatch = Runs<T>::kMost;
+  auto& runs = runs_of<T>().run;
   const Range range = s.tiles_of(b);
   const bool halved = s.a.phase_kind == PhaseKind::momentum;
   for (int64_t first = 0; first < t.cols; first += Threads) {
@@ -43,17 +53,23 @@ __device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& 
         }
         team.sync();
       }
-#pragma unroll 8
-      for (int k = 0; k < count; ++k) {
-        const Run& run = runs[k];
-        if (j < run.begin || j >= run.end) continue;
-        const T one = run.sums[j - run.begin];
-        const T other = run.next != 0 ? run.sums[j - run.begin + run.next] : T{0};
-        value = Op::of(static_cast<double>(one), value);
-        if (two) {
-          more = Op::of(static_cast<double>(other), more);
-        } else if (run.next != 0) {
-          value = Op::of(static_cast<double>(other), value);
+      // Eight tiles at a time: their numbers come together, and are added in order.
+      constexpr int kTogether = 8;
+      for (int k = 0; k < count; k += kTogether) {
+        T one[kTogether];
+        T other[kTogether];
+#pragma unroll
+        for (int x = 0; x < kTogether; ++x) {
+          const auto& run = runs[k + x < count ? k + x : k];
+          const bool held = k + x < count && j >= run.begin && j < run.end;
+          one[x] = held ? run.sums[j - run.begin] : T{0};
+          other[x] = held && run.next != 0 ? run.sums[j - run.begin + run.next] : T{0};
+        }
+#pragma unroll
+        for (int x = 0; x < kTogether; ++x) {
+          value = Op::of(static_cast<double>(one[x]), value);
+          double& second = two ? more : value;
+          second = Op::of(static_cast<double>(other[x]), second);
         }
       }
     }
@@ -61,15 +77,18 @@ __device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& 
   }
 }
 
+/// Vector v of a phase for row i of matrix b likewise.
 template <class Op, class T>
 __device__ inline double row_result(const Subject<T>& s, int phase, int64_t b, int v, int64_t i, bool tiles) {
   const TensorTable& t = s.t;
   if (!tiles) return s.reduced(phase, b)[v * t.whole_rows + t.first_row + i];
+  // Tiles of a row stand side by side, and all rows of tiles but the last are equally high.
   const Range range = s.tiles_of(b);
+  const Part& first = s.a.tiles[range.begin];
+  const int64_t across = (t.cols + first.cols - 1) / first.cols;
   double total = 0;
-  for (int64_t k = range.begin; k < range.begin + range.count; ++k) {
-    const Part& tile = s.a.tiles[k];
-    if (i < tile.row || i >= tile.row + tile.rows) continue;
+  for (int64_t k = 0; k < across; ++k) {
+    const Part& tile = s.a.tiles[range.begin + i / first.rows * across + k];
     total = Op::of(static_cast<double>(s.rows(tile, v)[i - tile.row]), total);
   }
   return total;

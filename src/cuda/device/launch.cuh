@@ -93,7 +93,7 @@ using KernelFunction = void (*)(Args);
 inline void launch_parts(KernelFunction kernel, Args args, const Launch& launch, int threads, size_t shared,
                          cudaStream_t stream) {
   const size_t bytes = shared + static_cast<size_t>(launch.buffer);
-  constexpr size_t kPlain = 40 << 10;  // more must be asked for, and kernels have some of their own
+  constexpr size_t kPlain = 16 << 10;  // more than 48 KB must be asked for, and kernels have some of their own
   if (bytes > kPlain) {
     cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(bytes));

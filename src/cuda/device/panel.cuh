@@ -45,12 +45,13 @@ __device__ inline void for_vectors(const Team<Threads>& team, const Subject<T>& 
   }
 }
 
-/// Calls body(where[R], row factors[R], column factors[N]) for a panel of matrix b.  row_factor(i) is called once per row
-/// by one thread, col_factor(j) once per column by each that needs it.
-template <class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Body>
+/// Visits a panel of matrix b with load(where) for R rows at once and then visit(where, loaded, row factor, column
+/// factors) for each.  The next rows are on their way meanwhile.  row_factor(i) is called once per row by one thread,
+/// col_factor(j) once per column by each that needs it.
+template <class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Load, class Visit>
 __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
                                  Range rows, Range cols, const RowFactor& row_factor, const ColFactor& col_factor,
-                                 const Body& body) {
+                                 const Load& load, const Visit& visit) {
   constexpr int N = K::N;
   const Grid<N, Threads> grid(team.rank, cols.count);
   const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
@@ -63,32 +64,40 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
     for (int64_t segment = 0; segment < rows.count; segment += kSegment) {
       const int height = static_cast<int>(rows.count - segment < kSegment ? rows.count - segment : kSegment);
       const int64_t first = rows.begin + segment;
+      const auto top = frame.where(first + grid.y, cols.begin + j, cols.count - j);
+      const auto at = [&](int below) { return top.below(below, frame.cols, grid.y + below < height); };
+      decltype(load(top)) next[R];
+#pragma unroll
+      for (int r = 0; r < R; ++r) next[r] = load(at(r * grid.down));
       for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_factor(first + i);
       team.sync();
-      const auto top = frame.where(first + grid.y, cols.begin + j, cols.count - j);
       for (int base = 0; base < height; base += grid.down * R) {
-        typename K::At w[R];
-        T row[R];
+        decltype(load(top)) raw[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          const int i = base + grid.y + r * grid.down;
-          w[r] = top.below(base + r * grid.down, frame.cols, i < height);
-          row[r] = shelf.row[i < height ? i : 0];
+          raw[r] = next[r];
+          next[r] = load(at(base + (R + r) * grid.down));
         }
-        body(w, row, col);
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          const int i = base + r * grid.down;
+          visit(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col);
+        }
       }
       team.sync();
     }
   }
 }
 
-/// The same with body(where, row factors, column factors, values): values[R][N] are combined by Op over rows into
-/// sums[0 .. cols.count), where what lies there counts unless `fresh`, and over columns; done(i, total, first) gets the latter, from one
-/// thread per row, for each run of columns that the team takes at once.
-template <class Op, class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Body, class Done>
+/// Visits a panel with load(where) for R rows at once and then visit(where, loaded, row factor, column factors, values) for
+/// each: values[N] are combined by Op over rows into sums[0 .. cols.count), where what lies there counts unless `fresh`,
+/// and over columns; done(i, total, first) gets the latter, from one thread per row, for each run of columns that the team
+/// takes at once.
+template <class Op, class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Load, class Visit,
+          class Done>
 __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
                                     Range rows, Range cols, const RowFactor& row_factor, const ColFactor& col_factor,
-                                    T* sums, bool fresh, const Body& body, const Done& done) {
+                                    T* sums, bool fresh, const Load& load, const Visit& visit, const Done& done) {
   constexpr int N = K::N;
   const Grid<N, Threads> grid(team.rank, cols.count);
   const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
@@ -107,40 +116,49 @@ __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>&
     for (int64_t segment = 0; segment < rows.count; segment += kSegment) {
       const int height = static_cast<int>(rows.count - segment < kSegment ? rows.count - segment : kSegment);
       const int64_t first = rows.begin + segment;
+      const auto top = frame.where(first + grid.y, cols.begin + j, cols.count - j);
+      const auto at = [&](int below) { return top.below(below, frame.cols, grid.y + below < height); };
+      decltype(load(top)) next[R];
+#pragma unroll
+      for (int r = 0; r < R; ++r) next[r] = load(at(r * grid.down));
       for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_factor(first + i);
       team.sync();
-      const auto top = frame.where(first + grid.y, cols.begin + j, cols.count - j);
       for (int base = 0; base < height; base += grid.down * R) {
-        typename K::At w[R];
-        T row[R];
-        T values[R][N];
+        decltype(load(top)) raw[R];
+        T of_row[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          const int i = base + grid.y + r * grid.down;
-          w[r] = top.below(base + r * grid.down, frame.cols, i < height);
-          row[r] = shelf.row[i < height ? i : 0];
+          raw[r] = next[r];
+          next[r] = load(at(base + (R + r) * grid.down));
         }
-        body(w, row, col, values);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
+          const int i = base + r * grid.down;
+          T values[N];
+          visit(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col, values);
+          of_row[r] = values[0];
+#pragma unroll
+          for (int n = 1; n < N; ++n) of_row[r] = Op::of(of_row[r], values[n]);
+#pragma unroll
+          for (int n = 0; n < N; ++n) over[0][n] = Op::of(values[n], over[0][n]);
+        }
+        if (lanes == kWarp) {
+          constexpr int kGroup = kWarp / R;
+          const int r = team.rank % kWarp / kGroup;
           const int i = base + grid.y + r * grid.down;
-          T of_row = values[r][0];
+          const T of_warp = rows_over_warp<Op>(of_row);
+          if (team.rank % kGroup == 0 && i < height) shelf.part[i][grid.x / kWarp] = of_warp;
+        } else {
 #pragma unroll
-          for (int n = 1; n < N; ++n) of_row = Op::of(of_row, values[r][n]);
-#pragma unroll
-          for (int n = 0; n < N; ++n) over[0][n] = Op::of(values[r][n], over[0][n]);
-          of_row = over_lanes<Op>(of_row, lanes);
-          if (i < height && grid.x % kWarp == 0) {
-            if (warps == 1) {
-              done(first + i, static_cast<double>(of_row), chunk == 0);
-            } else {
-              shelf.part[i][grid.x / kWarp] = of_row;
-            }
+          for (int r = 0; r < R; ++r) {
+            const int i = base + grid.y + r * grid.down;
+            const T of_lanes = over_lanes<Op>(of_row[r], lanes);
+            if (i < height && grid.x == 0) shelf.part[i][0] = of_lanes;
           }
         }
       }
       team.sync();
-      for (int i = team.rank; warps > 1 && i < height; i += Threads) {
+      for (int i = team.rank; i < height; i += Threads) {
         double total = 0;
         for (int k = 0; k < warps; ++k) total = Op::of(static_cast<double>(shelf.part[i][k]), total);
         done(first + i, total, chunk == 0);

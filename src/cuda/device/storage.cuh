@@ -152,31 +152,54 @@ struct F32 {
   }
 };
 
-/// bf16.
+/// bf16, in pairs: a half word would take a register.
 struct BF16 {
   template <int N>
-  using Raw = Vector<uint16_t, N>;
+  using Raw = Vector<uint32_t, N / 2>;
 
   template <int N, class W>
   __device__ static Raw<N> load(const Place& p, const W& w) {
-    return load_vector<uint16_t, N>(p.data, w.at(p), w);
+    if constexpr (W::kPlain) {
+      return load_vector<uint32_t, N / 2>(p.data, w.at(p) / 2, w);
+    } else {
+      const auto halves = load_vector<uint16_t, N>(p.data, w.at(p), w);
+      Raw<N> raw;
+#pragma unroll
+      for (int n = 0; n < N / 2; ++n) raw.v[n] = halves.v[2 * n] | static_cast<uint32_t>(halves.v[2 * n + 1]) << 16;
+      return raw;
+    }
   }
   template <class T, int N>
   __device__ static void decode(const Place&, const Raw<N>& raw, T (&x)[N]) {
 #pragma unroll
-    for (int n = 0; n < N; ++n) x[n] = algorithms::f32_from_bf16(raw.v[n]);
+    for (int n = 0; n < N; ++n) {
+      x[n] = algorithms::float_of(n % 2 == 0 ? raw.v[n / 2] << 16 : raw.v[n / 2] & 0xffff0000U);
+    }
   }
   template <class T, int N, class W>
   __device__ static void store(const Place& p, const W& w, T (&x)[N]) {
     Raw<N> raw;
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-      const auto value = static_cast<float>(x[n]);
-      raw.v[n] = p.stochastic ? algorithms::bf16_from_f32_stochastic(value, w.random(p, n))
-                              : algorithms::bf16_from_f32(value);
-      x[n] = algorithms::f32_from_bf16(raw.v[n]);
+    for (int n = 0; n < N / 2; ++n) {
+      const auto low = static_cast<float>(x[2 * n]);
+      const auto high = static_cast<float>(x[2 * n + 1]);
+      if (p.stochastic) {
+        raw.v[n] = algorithms::bf16_from_f32_stochastic(low, w.random(p, 2 * n)) |
+                   static_cast<uint32_t>(algorithms::bf16_from_f32_stochastic(high, w.random(p, 2 * n + 1))) << 16;
+      } else {
+        // To nearest even, as algorithms::bf16_from_f32; a NaN has other bits.
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(raw.v[n]) : "f"(high), "f"(low));
+      }
     }
-    store_vector<uint16_t, N>(p.data, w.at(p), w, raw);
+    decode(p, raw, x);
+    if constexpr (W::kPlain) {
+      store_vector<uint32_t, N / 2>(p.data, w.at(p) / 2, w, raw);
+    } else {
+      Vector<uint16_t, N> halves;
+#pragma unroll
+      for (int n = 0; n < N; ++n) halves.v[n] = static_cast<uint16_t>(raw.v[n / 2] >> (n % 2 * 16));
+      store_vector<uint16_t, N>(p.data, w.at(p), w, halves);
+    }
   }
 };
 
@@ -212,7 +235,8 @@ struct F16 {
 struct Codes {
   template <int N>
   struct Raw {
-    Vector<uint8_t, N> codes;  ///< Of 4 bits: in the first half.
+    static_assert(N == 4, "four codes are a word");
+    uint32_t codes;
     float scale;
   };
 
@@ -220,32 +244,31 @@ struct Codes {
 
   template <int N, class W>
   __device__ static Raw<N> load(const Place& p, const W& w) {
-    Raw<N> raw;
-    raw.scale = w.any() ? p.scales[w.block_at(p)] : 0.0F;
-    if (four_bits(p)) {
-      const auto half = load_vector<uint8_t, N / 2>(p.data, w.pair_at(p), w.halved());
-#pragma unroll
-      for (int n = 0; n < N / 2; ++n) raw.codes.v[n] = half.v[n];
+    Raw<N> raw{0, w.any() ? p.scales[w.block_at(p)] : 0.0F};
+    if constexpr (W::kPlain) {
+      raw.codes = four_bits(p) ? load_vector<uint16_t, 1>(p.data, w.pair_at(p) / 2, w).v[0]
+                               : load_vector<uint32_t, 1>(p.data, w.at(p) / 4, w).v[0];
+    } else if (four_bits(p)) {
+      const auto pairs = load_vector<uint8_t, N / 2>(p.data, w.pair_at(p), w.halved());
+      raw.codes = pairs.v[0] | static_cast<uint32_t>(pairs.v[1]) << 8;
     } else {
-      raw.codes = load_vector<uint8_t, N>(p.data, w.at(p), w);
+      const auto bytes = load_vector<uint8_t, N>(p.data, w.at(p), w);
+#pragma unroll
+      for (int n = 0; n < N; ++n) raw.codes |= static_cast<uint32_t>(bytes.v[n]) << (8 * n);
     }
     return raw;
   }
   template <class T, int N>
   __device__ static void decode(const Place& p, const Raw<N>& raw, T (&x)[N]) {
-    if (p.second) {
+    if (four_bits(p)) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) x[n] = algorithms::decode_second_moment(raw.codes.v[n], raw.scale);
-    } else if (four_bits(p)) {
+      for (int n = 0; n < N; ++n) x[n] = value_of<algorithms::kLevelsInt4>(number<4>(raw.codes, n), raw.scale);
+    } else if (p.second) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        x[n] = algorithms::decode(algorithms::unpack_int4(raw.codes.v[n / 2], n % 2 != 0), raw.scale, algorithms::kLevelsInt4);
-      }
+      for (int n = 0; n < N; ++n) x[n] = algorithms::decode_second_moment(raw.codes >> (8 * n) & 255U, raw.scale);
     } else {
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        x[n] = algorithms::decode(static_cast<int8_t>(raw.codes.v[n]), raw.scale, algorithms::kLevelsInt8);
-      }
+      for (int n = 0; n < N; ++n) x[n] = value_of<algorithms::kLevelsInt8>(number<8>(raw.codes, n), raw.scale);
     }
   }
   /// Every lane of the warp must call it: the scale is the largest magnitude of the whole block.
@@ -255,42 +278,83 @@ struct Codes {
     uint32_t most = 0;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      if (w.has(n)) most = max(most, algorithms::bits_of(static_cast<float>(x[n])) & 0x7fffffffU);
+      if (w.any() && w.has(n)) most = max(most, algorithms::bits_of(static_cast<float>(x[n])) & 0x7fffffffU);
     }
     for (int step = w.lanes / 2; step > 0; step /= 2) most = max(most, __shfl_xor_sync(0xffffffffU, most, step));
     const float largest = algorithms::float_of(most);
     const float scale = p.second ? algorithms::second_moment_scale(largest) : algorithms::usable_scale(largest);
-    Vector<uint8_t, N> codes;
-    if (p.second) {
-#pragma unroll
-      for (int n = 0; n < N; ++n) {
-        const uint32_t random = w.random(p, n);
-        const int code = algorithms::encode_second_moment(static_cast<float>(x[n]), scale, random);
-        codes.v[n] = static_cast<uint8_t>(code);
-        x[n] = algorithms::decode_second_moment(code, scale);
-      }
+    uint32_t codes = 0;
+    if (four_bits(p)) {
+      codes = encode<algorithms::kLevelsInt4, 4>(scale, x);
+    } else if (!p.second) {
+      codes = encode<algorithms::kLevelsInt8, 8>(scale, x);
     } else {
-      const int levels = four_bits(p) ? algorithms::kLevelsInt4 : algorithms::kLevelsInt8;
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        const int code = algorithms::encode(static_cast<float>(x[n]), scale, levels);
-        codes.v[n] = static_cast<uint8_t>(code);
-        x[n] = algorithms::decode(code, scale, levels);
+        const int code = algorithms::encode_second_moment(static_cast<float>(x[n]), scale, w.random(p, n));
+        codes |= static_cast<uint32_t>(code) << (8 * n);
+        x[n] = algorithms::decode_second_moment(code, scale);
       }
     }
     if (!w.any()) return;
     if (w.begins_block()) p.scales[w.block_at(p)] = scale;
-    if (!four_bits(p)) {
-      store_vector<uint8_t, N>(p.data, w.at(p), w, codes);
-      return;
-    }
-    Vector<uint8_t, N / 2> half;
+    if constexpr (W::kPlain) {
+      if (four_bits(p)) {
+        store_vector<uint16_t, 1>(p.data, w.pair_at(p) / 2, w, {static_cast<uint16_t>(codes)});
+      } else {
+        store_vector<uint32_t, 1>(p.data, w.at(p) / 4, w, {codes});
+      }
+    } else if (four_bits(p)) {
+      // Beyond the row's end there is nothing.
+      const uint32_t kept = codes & (w.count < N ? (1U << (4 * w.count)) - 1 : 0xffffU);
+      store_vector<uint8_t, N / 2>(p.data, w.pair_at(p), w.halved(),
+                                   {static_cast<uint8_t>(kept), static_cast<uint8_t>(kept >> 8)});
+    } else {
+      Vector<uint8_t, N> bytes;
 #pragma unroll
-    for (int n = 0; n < N / 2; ++n) {
-      const int odd = w.has(2 * n + 1) ? codes.v[2 * n + 1] : 0;
-      half.v[n] = static_cast<uint8_t>((codes.v[2 * n] & 15) | odd << 4);
+      for (int n = 0; n < N; ++n) bytes.v[n] = static_cast<uint8_t>(codes >> (8 * n));
+      store_vector<uint8_t, N>(p.data, w.at(p), w, bytes);
     }
-    store_vector<uint8_t, N / 2>(p.data, w.pair_at(p), w.halved(), half);
+  }
+
+ private:
+  /// From here on f32 counts by ones, and its last bits are a whole number: conversions without the slow instructions.
+  static constexpr float kWhole = 0x1p23F;
+
+  /// Code n of a word, as a number.
+  template <int Bits>
+  __device__ static float number(uint32_t codes, int n) {
+    constexpr uint32_t kHalf = 1U << (Bits - 1);
+    const uint32_t shifted = (codes >> (Bits * n) & (2 * kHalf - 1)) ^ kHalf;  // no longer negative
+    return algorithms::float_of(algorithms::bits_of(kWhole) | shifted) - (kWhole + static_cast<float>(kHalf));
+  }
+  /// algorithms::decode
+  template <int Levels>
+  __device__ static float value_of(float code, float scale) {
+    return scale * (code * fabsf(code) * (1.0F / static_cast<float>(Levels * Levels)));
+  }
+  /// algorithms::encode, with a quick root: the comparison decides.  Leaves in x what is stored.
+  template <int Levels, int Bits, class T, int N>
+  __device__ static uint32_t encode(float scale, T (&x)[N]) {
+    const float factor = scale > 0.0F ? algorithms::code_factor(scale, Levels) : 0.0F;
+    uint32_t codes = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const auto m = static_cast<float>(x[n]);
+      const float squares = fabsf(m) * factor;
+      float root;
+      asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(squares));
+      root = root < static_cast<float>(Levels) ? root : static_cast<float>(Levels);
+      // The whole number next to the root, or the one below it: between k - 1 and k the middle of squares is k^2 - k + 1/2.
+      const float near = (root + kWhole) - kWhole;
+      const float lower = fmaxf(near - 1.0F, 0.0F);
+      const float magnitude = squares > near * near - near + 0.5F || squares != squares ? near : lower;
+      const float code = m < 0.0F ? -magnitude : magnitude;
+      const uint32_t bits = algorithms::bits_of(code + (kWhole + static_cast<float>(1 << Bits)));
+      codes |= (scale > 0.0F ? bits & ((1U << Bits) - 1) : 0U) << (Bits * n);
+      x[n] = value_of<Levels>(scale > 0.0F ? code : 0.0F, scale);
+    }
+    return codes;
   }
 };
 

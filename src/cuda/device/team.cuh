@@ -36,6 +36,25 @@ __device__ inline T over_lanes(T value, int width) {
   return value;
 }
 
+/// Combines R values each over a warp: lane k gets the one of row k / (32 / R).  Half as many shuffles as one by one,
+/// or fewer.
+template <class Op, int R, class T>
+__device__ inline T rows_over_warp(T (&values)[R]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int step = kWarp / 2;
+#pragma unroll
+  for (int rows = R; rows > 1; rows /= 2, step /= 2) {
+    const bool upper = (lane & step) != 0;
+#pragma unroll
+    for (int r = 0; r < rows / 2; ++r) {
+      const T keep = upper ? values[r + rows / 2] : values[r];
+      const T give = upper ? values[r] : values[r + rows / 2];
+      values[r] = Op::of(keep, __shfl_xor_sync(kAll, give, step));
+    }
+  }
+  return over_lanes<Op>(values[0], 2 * step);
+}
+
 template <int Threads>
 struct Team {
   static constexpr int kThreads = Threads;
@@ -71,6 +90,7 @@ struct Team {
   template <class F>
   __device__ double sum_of(int64_t count, F f) const {
     double value = 0;
+#pragma unroll 8
     for (int64_t k = rank; k < count; k += Threads) value += f(k);
     return sum(value);
   }
