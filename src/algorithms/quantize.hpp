@@ -21,7 +21,9 @@ inline constexpr int kLevelsInt4 = 7;
 CAME_HOST_DEVICE inline float usable_scale(float largest) { return largest < 0x1p-110F ? 0.0F : largest; }
 
 /// What magnitudes are multiplied with to be compared with squares of codes.
-CAME_HOST_DEVICE inline float code_factor(float scale, int levels) { return static_cast<float>(levels * levels) / scale; }
+CAME_HOST_DEVICE inline float code_factor(float scale, int levels) {
+  return static_cast<float>(levels * levels) / scale;
+}
 
 /// The code of a magnitude times code_factor, given its root.  Any root that is right to a few units in the last place
 /// gives the same code: the comparison decides.

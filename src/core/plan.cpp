@@ -327,8 +327,8 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
   if (backend.extra_workspace != nullptr) checked_add(workspace, backend.extra_workspace(plan), "workspace");
   if (backend.table_bytes != nullptr) plan.memory.table_bytes = backend.table_bytes(plan);
   plan.memory.workspace_bytes = checked_product(workspace, sizeof(double), "workspace");
-  for (const int64_t bytes : {plan.memory.state_bytes, plan.memory.workspace_bytes, plan.memory.reduction_bytes,
-                              plan.memory.table_bytes}) {
+  for (const int64_t bytes :
+       {plan.memory.state_bytes, plan.memory.workspace_bytes, plan.memory.reduction_bytes, plan.memory.table_bytes}) {
     checked_add(plan.memory.peak_bytes, bytes, "peak");
   }
   return plan;

@@ -43,7 +43,8 @@ struct Direction {
     if (momentum) raw.m = K::Momentum::template load<N>(momentum, w);
   }
 
-  __device__ void operator()(const typename K::At& w, const Loaded& raw, const T (&g)[N], T (&u)[N], int& agreements) const {
+  __device__ void operator()(const typename K::At& w, const Loaded& raw, const T (&g)[N], T (&u)[N],
+                             int& agreements) const {
     T m[N];
     if (momentum) K::Momentum::decode(momentum, raw.m, m);
     if (blends) {
@@ -106,16 +107,18 @@ template <class K>
 CAME_MAIN_ROUTE void direct_rows(const Subject<typename K::T>& s, const Part& part, int& agreements) {
   using T = typename K::T;
   const T* roots = s.column_factors(part.batch);
-  direct_panel<K>(Team<kNarrow>(), s, shelves<T, kNarrow>().block, part, part.batch, 1.0,
-                  [&](int64_t j) { return roots[j]; }, agreements);
+  direct_panel<K>(
+      Team<kNarrow>(), s, shelves<T, kNarrow>().block, part, part.batch, 1.0, [&](int64_t j) { return roots[j]; },
+      agreements);
 }
 
 template <class K>
 CAME_ROUTE void direct_matrices(const Subject<typename K::T>& s, const Part& part, int& agreements) {
   const Update<typename K::T> update(s);
   for_matrices<kNarrow>(s, part, [&](const auto& team, auto& shelf, typename K::T*, int64_t b) {
-    direct_panel<K>(team, s, shelf, part, b, update.factors.own_root(team, b),
-                    [&](int64_t j) { return update.factors.col_root(b, j); }, agreements);
+    direct_panel<K>(
+        team, s, shelf, part, b, update.factors.own_root(team, b),
+        [&](int64_t j) { return update.factors.col_root(b, j); }, agreements);
   });
 }
 
@@ -160,8 +163,9 @@ __global__ void __launch_bounds__(kNarrow, 2) direction_kernel(const __grid_cons
   if (a.phase_kind == PhaseKind::apply) return;
   const Team<kNarrow> team;
   if (!K::kPlain && s.o.cautious != 0) count_agreement(team, s, agreements);
-  arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
-              [&] { finish_agreement(team, s, a.phase, true); });
+  arrive<Add>(
+      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      [&] { finish_agreement(team, s, a.phase, true); });
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kNarrow) moments_kernel(const __grid_constant_
         }
       }
       if (!applies) continue;
-      // (20), (21)
+        // (20), (21)
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         const T divisor = sqrt(v[n]) * root + eps;
@@ -68,8 +68,9 @@ __global__ void __launch_bounds__(kNarrow) moments_kernel(const __grid_constant_
   });
   if (applies) return;
   if (cautious) count_agreement(team, s, agreements);
-  arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
-              [&] { finish_agreement(team, s, a.phase, true); });
+  arrive<Add>(
+      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      [&] { finish_agreement(team, s, a.phase, true); });
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {

@@ -25,7 +25,6 @@ struct Words {
   uint64_t value[Count];
 };
 constexpr int kMostWords = 4064;
-constexpr int kFewWords = 448;
 
 template <int Count>
 __global__ void bind_kernel(const __grid_constant__ Words<Count> words) {
@@ -132,12 +131,15 @@ class Call {
     const int64_t last = phases.begin + phases.count;
     prepare();
     bind();
-    args_.raises = last == static_cast<int64_t>(plan_.phases.size()) ? 1 : 0;
+    // Counters are raised when they are read for the last time.
+    const bool ends = last == static_cast<int64_t>(plan_.phases.size());
+    const bool again = kind(phases.begin) == PhaseKind::norm && phases.count > 1;
+    args_.raises = ends && !again ? 1 : 0;
     begin(phases.begin);
     for (int64_t phase = phases.begin; phase < last; ++phase) {
       const auto at = static_cast<int>(phase);
       if (phase > phases.begin && kind(phase - 1) == PhaseKind::norm) {
-        args_.raises = 0;  // done
+        args_.raises = ends ? 1 : 0;
         begin(phase);
       }
       if (plan_.sharded && phase > 0 && kind(phase - 1) != PhaseKind::norm) {
@@ -207,18 +209,17 @@ class Call {
 
   /// Sends what changes from step to step: addresses and host scalars.
   void bind() {
-    Words<kMostWords> batch;
-    batch.to = args_.words;
-    batch.count = 0;
+    uint64_t batch[kMostWords];
+    int count = 0;
     int64_t word = 0;
+    const auto flush = [&] {
+      send(args_.words + word - count, batch, count);
+      count = 0;
+    };
     const auto put = [&](uint64_t value) {
-      batch.value[batch.count++] = value;
+      batch[count++] = value;
       ++word;
-      if (batch.count == kMostWords) {
-        send(batch);
-        batch.to += kMostWords;
-        batch.count = 0;
-      }
+      if (count == kMostWords) flush();
     };
     uint64_t addresses = 0;
     // A null pointer says that a tensor is not active; one without elements may be.
@@ -240,23 +241,27 @@ class Call {
     args_.lr = place(step_.lr, word, put);
     args_.step = place(step_.step, word, put);
     args_.grad_scale = place(step_.grad_scale, word, put);
-    args_.found_inf = on_device(step_.found_inf) ? place(step_.found_inf, word, put) : ScalarTable{nullptr, DType::f64, 0, -1};
-    if (batch.count > 0) send(batch);
+    args_.found_inf = place(on_device(step_.found_inf) ? step_.found_inf : nullptr, word, put);
+    if (count > 0) flush();
     aligned_ = addresses % kAlignment == 0;
   }
 
-  void send(const Words<kMostWords>& batch) {
+  /// With the smallest arguments that hold them: a launch copies all of its own.
+  void send(uint64_t* to, const uint64_t* words, int count) {
+    if (count <= 512) return send_as<512>(to, words, count);
+    if (count <= 1024) return send_as<1024>(to, words, count);
+    if (count <= 2048) return send_as<2048>(to, words, count);
+    if (count <= 3072) return send_as<3072>(to, words, count);
+    send_as<kMostWords>(to, words, count);
+  }
+  template <int Count>
+  void send_as(uint64_t* to, const uint64_t* words, int count) {
     constexpr int kThreads = 128;
-    const auto blocks = static_cast<unsigned>((batch.count + kThreads - 1) / kThreads);
-    if (batch.count > kFewWords) {
-      bind_kernel<<<blocks, kThreads, 0, stream_>>>(batch);
-      return;
-    }
-    Words<kFewWords> few;
-    few.to = batch.to;
-    few.count = batch.count;
-    std::copy_n(batch.value, batch.count, few.value);
-    bind_kernel<<<blocks, kThreads, 0, stream_>>>(few);
+    Words<Count> batch;
+    batch.to = to;
+    batch.count = count;
+    std::copy_n(words, count, batch.value);
+    bind_kernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream_>>>(batch);
   }
 
   void begin(int64_t phase) {
@@ -301,8 +306,8 @@ namespace came::core {
 
 const Backend& cuda_backend() {
   static constexpr Tiling tiling{int64_t{1} << 15, int64_t{1} << 15, 256, true};
-  static constexpr Backend backend{"cuda",           CAME_DEVICE_CUDA,      tiling, cuda::run_phases, cuda::extra_workspace,
-                                   cuda::make_tables, cuda::table_bytes};
+  static constexpr Backend backend{
+      "cuda", CAME_DEVICE_CUDA, tiling, cuda::run_phases, cuda::extra_workspace, cuda::make_tables, cuda::table_bytes};
   return backend;
 }
 

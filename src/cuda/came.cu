@@ -15,7 +15,9 @@ __device__ Factors<T> instability(const Subject<T>& s) {
 
 /// Rows of a panel that a thread has in flight: as many bytes for each kind.
 template <class K>
-constexpr int kRows = !K::kPlain ? 1 : std::is_same_v<typename K::Param, F32> ? 1 : 2;
+constexpr int kRows = !K::kPlain                               ? 1
+                      : std::is_same_v<typename K::Param, F32> ? 1
+                                                               : 2;
 template <class K>
 constexpr int kApplyRows = K::kPlain ? 2 : 1;
 
@@ -38,8 +40,7 @@ CAME_MAIN_ROUTE void blend_panel(const Team<Threads>& team, const Update<typenam
     typename K::Momentum::template Raw<N> m;
   };
   reduce_panel<Add, K, kRows<K>>(
-      team, s, shelf, b, rows, cols, [&](int64_t i) { return update.row_factor(b, i, own); },
-      col_factor, sums, fresh,
+      team, s, shelf, b, rows, cols, [&](int64_t i) { return update.row_factor(b, i, own); }, col_factor, sums, fresh,
       [&](const typename K::At& w) {
         return Raw{K::Param::template load<N>(grad, w), K::Momentum::template load<N>(momentum, w)};
       },
@@ -137,12 +138,13 @@ CAME_MAIN_ROUTE void blend_rows(const Subject<typename K::T>& s, const Part& par
   const T* roots = s.column_factors(b);
   for (int64_t first = 0; first < part.rows; first += kSegment) {
     const Range segment{part.row + first, part.rows - first < kSegment ? part.rows - first : kSegment};
-    blend_panel<K>(team, update, shelf, b, segment, {0, part.cols}, 1.0,
-                   [&](int64_t j) { return roots[j]; }, sums, first == 0, agreements,
-                   [&](int64_t i, double total, bool begins) {
-                     double& so_far = shelf.total[i - segment.begin];
-                     so_far = begins ? total : so_far + total;
-                   });
+    blend_panel<K>(
+        team, update, shelf, b, segment, {0, part.cols}, 1.0, [&](int64_t j) { return roots[j]; }, sums, first == 0,
+        agreements,
+        [&](int64_t i, double total, bool begins) {
+          double& so_far = shelf.total[i - segment.begin];
+          so_far = begins ? total : so_far + total;
+        });
     for (int64_t i = team.rank; i < segment.count; i += kWide) {
       factors.average_row(b, segment.begin + i, shelf.total[i]);
     }
@@ -158,15 +160,16 @@ CAME_ROUTE void blend_matrices(const Subject<typename K::T>& s, const Part& part
   for_matrices<kWide>(s, part, [&](const auto& team, auto& shelf, T* columns, int64_t b) {
     constexpr int kThreads = std::decay_t<decltype(team)>::kThreads;
     const bool once = s.t.cols <= static_cast<int64_t>(kThreads) * K::N;
-    blend_panel<K>(team, update, shelf, b, {0, s.t.rows}, {0, s.t.cols}, update.factors.own_root(team, b),
-                   [&](int64_t j) { return update.factors.col_root(b, j); }, columns, true, agreements,
-                   [&](int64_t i, double total, bool first) {
-                     if (once) {
-                       factors.average_row(b, i, total);
-                     } else {
-                       shelf.total[i] = first ? total : shelf.total[i] + total;
-                     }
-                   });
+    blend_panel<K>(
+        team, update, shelf, b, {0, s.t.rows}, {0, s.t.cols}, update.factors.own_root(team, b),
+        [&](int64_t j) { return update.factors.col_root(b, j); }, columns, true, agreements,
+        [&](int64_t i, double total, bool first) {
+          if (once) {
+            factors.average_row(b, i, total);
+          } else {
+            shelf.total[i] = first ? total : shelf.total[i] + total;
+          }
+        });
     for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) factors.average_row(b, i, shelf.total[i]);
     for (int64_t j = team.rank; j < s.t.cols; j += kThreads) {
       factors.average_col(b, j, static_cast<double>(columns[j]));
@@ -191,10 +194,10 @@ CAME_ROUTE void blend_columns(const Subject<typename K::T>& s, const Part& part,
   team.sync();
   for (int64_t j = 0; j < part.cols; j += width) {
     const Range strip{part.col + j, part.cols - j < width ? part.cols - j : width};
-    blend_panel<K>(team, update, shelf, part.batch, {part.row, part.rows}, strip, 1.0,
-                   [&](int64_t j) { return update.factors.col_root(part.batch, j); },
-                   owned ? columns : s.cols(part, s.a.phase, 0), true, agreements,
-                   [&](int64_t i, double total, bool) { of_rows[i - part.row] += static_cast<T>(total); });
+    blend_panel<K>(
+        team, update, shelf, part.batch, {part.row, part.rows}, strip, 1.0,
+        [&](int64_t j) { return update.factors.col_root(part.batch, j); }, owned ? columns : s.cols(part, s.a.phase, 0),
+        true, agreements, [&](int64_t i, double total, bool) { of_rows[i - part.row] += static_cast<T>(total); });
     for (int64_t k = team.rank; owned && k < strip.count; k += kWide) {
       factors.average_col(part.batch, strip.begin + k, static_cast<double>(columns[k]));
     }
@@ -224,7 +227,8 @@ __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constan
   const Factors<T> factors = instability(s);
   arrive<Add>(
       team, s, part.batch, s.t.factored ? &factors : nullptr,
-      [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); }, [&] { finish_agreement(team, s, a.phase, true); });
+      [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
+      [&] { finish_agreement(team, s, a.phase, true); });
 }
 
 /// theta <- theta - lr wd theta - lr m / sqrt(S) : (13)
@@ -304,7 +308,8 @@ template <class K>
 CAME_ROUTE void apply_matrices(const Subject<typename K::T>& s, const Part& part) {
   const Factors<typename K::T> factors = instability(s);
   for_matrices<kNarrow>(s, part, [&](const auto& team, auto& shelf, typename K::T*, int64_t b) {
-    apply_panel<K>(team, s, shelf, part, b, factors.own_root(team, b), [&](int64_t j) { return factors.col_root(b, j); });
+    apply_panel<K>(team, s, shelf, part, b, factors.own_root(team, b),
+                   [&](int64_t j) { return factors.col_root(b, j); });
   });
 }
 

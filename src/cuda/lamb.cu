@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
       K::Momentum::decode(moments.momentum, raw[r].m, m);
       Moments<K>::V::decode(moments.second, raw[r].v, v);
       if (!applies) moments.blend_both(w[r], g, m, v);
-      // The update before the trust ratio, from the stored moments: (22).
+        // The update before the trust ratio, from the stored moments: (22).
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         const T adam = m[n] * scale / (sqrt(v[n]) * root + eps);
@@ -87,8 +87,9 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
     s.scalars(part)[0] = param_squares;
     s.scalars(part)[1] = update_squares;
   }
-  arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
-              [&] { finish_ratio(team, s, a.phase, true); });
+  arrive<Add>(
+      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      [&] { finish_ratio(team, s, a.phase, true); });
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {

@@ -89,8 +89,7 @@ __device__ void cover_panel(const Team<Threads>& team, const Subject<typename K:
   const Cover<K> cover(s, b);
   reduce_panel<Largest, K, kRows<K>>(
       team, s, shelf, b, rows, cols, [&](int64_t i) { return row_covers[i]; }, [&](int64_t j) { return col_covers[j]; },
-      to_cols, true,
-      [&](const typename K::At& w) { return cover.load(w); },
+      to_cols, true, [&](const typename K::At& w) { return cover.load(w); },
       [&](const typename K::At& w, const typename Cover<K>::Loaded& raw, T row, const T(&col)[N], T(&values)[N]) {
 #pragma unroll
         for (int n = 0; n < N; ++n) values[n] = least(row, col[n]);
@@ -124,13 +123,14 @@ CAME_ROUTE void cover_matrices(const Subject<typename K::T>& s, const Part& part
     T* col_covers = s.template state<T>(s.t.states.col) + s.col_at(b, 0);
     // A row that is wider than the team is read again before its maximum is known.
     const bool once = s.t.cols <= static_cast<int64_t>(kThreads) * K::N;
-    cover_panel<K>(team, s, shelf, b, {0, s.t.rows}, {0, s.t.cols}, columns, [&](int64_t i, double largest, bool first) {
-      if (once) {
-        row_covers[i] = static_cast<T>(largest);
-      } else {
-        keep_largest(shelf.total[i], largest, first);
-      }
-    });
+    cover_panel<K>(team, s, shelf, b, {0, s.t.rows}, {0, s.t.cols}, columns,
+                   [&](int64_t i, double largest, bool first) {
+                     if (once) {
+                       row_covers[i] = static_cast<T>(largest);
+                     } else {
+                       keep_largest(shelf.total[i], largest, first);
+                     }
+                   });
     for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) row_covers[i] = static_cast<T>(shelf.total[i]);
     for (int64_t j = team.rank; j < s.t.cols; j += kThreads) col_covers[j] = columns[j];
     team.sync();
@@ -163,7 +163,8 @@ CAME_ROUTE void finish_cover(const Team<Threads>& team, const Subject<T>& s, int
   for (int64_t i = team.rank; i < s.t.rows; i += Threads) {
     rows[i] = static_cast<T>(row_result<Largest>(s, phase, b, 0, i, tiles));
   }
-  for_columns<Largest>(team, s, phase, b, tiles, [&](int64_t j, double largest, double) { cols[j] = static_cast<T>(largest); });
+  for_columns<Largest>(team, s, phase, b, tiles,
+                       [&](int64_t j, double largest, double) { cols[j] = static_cast<T>(largest); });
 }
 
 template <class K>
@@ -222,8 +223,9 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
   }
   if (applies) return;
   count_agreement(team, s, agreements);
-  arrive<Add>(team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
-              [&] { finish_agreement(team, s, a.phase, true); });
+  arrive<Add>(
+      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      [&] { finish_agreement(team, s, a.phase, true); });
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {

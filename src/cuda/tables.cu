@@ -105,7 +105,8 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.factored = t.factored;
   table.sharded = t.sharded;
   table.per_matrix = t.block_per_matrix();
-  table.contiguous = table.states.momentum_scale == 0 && table.states.second_scale == 0 && table.cols == table.whole_cols;
+  table.contiguous =
+      table.states.momentum_scale == 0 && table.states.second_scale == 0 && table.cols == table.whole_cols;
   for (size_t k = 0; k < t.slots.size(); ++k) {
     const core::Slot& slot = t.slots[k];
     table.slots[k] = {slot.offset, static_cast<int32_t>(slot.shape.rows), static_cast<int32_t>(slot.shape.cols),
@@ -196,9 +197,10 @@ Content content_of(const core::Plan& plan) {
   Content c;
   for (const core::Tile& tile : plan.tiles) {
     const core::Tensor& t = plan.tensors[static_cast<size_t>(tile.tensor)];
-    const bool halved = plan.algorithm == Algorithm::came && t.factored && t.owner == Owner::rows && tile.rows.count > kHalved;
-    c.tiles.push_back({tile.tensor, tile.batch.begin, tile.batch.count, tile.rows.begin, tile.rows.count, tile.cols.begin,
-                       tile.cols.count, tile.partial, 0, halved ? 2 : 1});
+    const bool halved =
+        plan.algorithm == Algorithm::came && t.factored && t.owner == Owner::rows && tile.rows.count > kHalved;
+    c.tiles.push_back({tile.tensor, tile.batch.begin, tile.batch.count, tile.rows.begin, tile.rows.count,
+                       tile.cols.begin, tile.cols.count, tile.partial, 0, halved ? 2 : 1});
   }
   for (size_t k = 0; k < plan.tensors.size(); ++k) {
     TensorTable table = table_of(plan, plan.tensors[k], static_cast<int64_t>(k));
@@ -253,7 +255,8 @@ void check(int error, const char* what) {
 
 OnDevice::OnDevice(int device) : device_(device) {
   check(cudaGetDevice(&before_), "cudaGetDevice");
-  if (before_ != device_) check(cudaSetDevice(device_), ("device_index: " + std::to_string(device_) + " given").c_str());
+  if (before_ != device_)
+    check(cudaSetDevice(device_), ("device_index: " + std::to_string(device_) + " given").c_str());
 }
 
 OnDevice::~OnDevice() {

@@ -31,8 +31,8 @@ inline constexpr int64_t kStrip = 1024;
 /// Where a state tensor is found among a tensor's pointers; 0: it has none.
 struct States {
   int8_t momentum, momentum_scale, second, second_scale;
-  int8_t row, col, full;                ///< Averages of the squared gradient; SM3: accumulators.
-  int8_t res_row, res_col, res_full;    ///< CAME: averages of the instability.
+  int8_t row, col, full;              ///< Averages of the squared gradient; SM3: accumulators.
+  int8_t res_row, res_col, res_full;  ///< CAME: averages of the instability.
 };
 
 /// Where a phase's results lie: docs/architecture.md, "The plan".
@@ -46,11 +46,11 @@ struct TensorTable {
   int64_t batch, rows, cols;
   int64_t whole_batch, whole_rows, whole_cols;
   int64_t first_batch, first_row, first_col;
-  int64_t pointers;  ///< Index of its first: parameter, gradient, states.
-  int64_t blocks;    ///< Matrices with results of their own, or 1.
-  int64_t block;     ///< Number of the first among those of the plan.
-  int64_t tile;      ///< Number of its first tile.
-  int64_t tiles;     ///< Per block.
+  int64_t pointers;        ///< Index of its first: parameter, gradient, states.
+  int64_t blocks;          ///< Matrices with results of their own, or 1.
+  int64_t block;           ///< Number of the first among those of the plan.
+  int64_t tile;            ///< Number of its first tile.
+  int64_t tiles;           ///< Per block.
   int64_t column_factors;  ///< In the workspace.
   int32_t front;           ///< Scalars before the vectors of a tile's partial results.
   uint64_t id;
@@ -92,8 +92,8 @@ struct Scalars {
   double factor;                    ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
   double correction1, correction2;  ///< 1 - beta^count.
   double correction3;
-  double beta2;        ///< Of this step: Adafactor's may grow.
-  uint64_t keys[4];    ///< Of stochastic rounding, by algorithms::Stream.
+  double beta2;      ///< Of this step: Adafactor's may grow.
+  uint64_t keys[4];  ///< Of stochastic rounding, by algorithms::Stream.
   int32_t active;
   int32_t vectors;  ///< Everything is aligned for whole vectors.
 };
@@ -102,8 +102,8 @@ struct Scalars {
 struct ScalarTable {
   const void* data;  ///< Null: `word` says where, or it is not given.
   DType dtype;
-  int32_t each;   ///< More than one.
-  int64_t word;   ///< Index of the first value among the pointers; -1: not given.
+  int32_t each;  ///< More than one.
+  int64_t word;  ///< Index of the first value among the pointers; -1: not given.
 };
 
 /// One launch of a phase: parts of tensors of one kind.
@@ -126,7 +126,7 @@ struct Args {
   Derived* derived;
   Scalars* scalars;
   uint64_t* words;
-  unsigned* arrivals;                ///< Per block, then per tensor.
+  unsigned* arrivals;              ///< Per block, then per tensor.
   unsigned long long* agreements;  ///< Per tensor.
   double* reductions;
   ScalarTable found_inf, grad_scale, lr, step;
@@ -134,8 +134,8 @@ struct Args {
   Algorithm algorithm;
   int32_t phase;
   PhaseKind phase_kind;
-  int32_t split;  ///< The plan has a phase for moments of its own.
-  int32_t raises; ///< The step ends with this call.
+  int32_t split;   ///< The plan has a phase for moments of its own.
+  int32_t raises;  ///< The step ends with this call.
 };
 
 /// Doubles of workspace, by what they hold.

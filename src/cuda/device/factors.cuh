@@ -22,8 +22,8 @@ __device__ inline Runs<T>& runs_of() {
   return runs;
 }
 
-/// Calls f(j, value, more) for the columns of matrix b with vector 0 of a phase and, if it has one, vector 1: results of
-/// its tiles, combined in f64 in tile order, or as the ranks have reduced them.
+/// Calls f(j, value, more) for the columns of matrix b with vector 0 of a phase and, if it has one, vector 1: results
+/// of its tiles, combined in f64 in tile order, or as the ranks have reduced them.
 template <class Op, int Threads, class T, class F>
 __device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles,
                                    const F& f) {
@@ -114,9 +114,8 @@ __device__ inline double scalar_total(const Team<Threads>& team, const Subject<T
   }
   const int64_t size = slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + slot.scalars;
   const int64_t blocks = s.t.per_matrix ? s.t.whole_batch : 1;
-  return team.sum_of(blocks, [&](int64_t x) {
-    return s.a.reductions[s.t.slots[phase].offset + (x + 1) * size - slot.scalars + at];
-  });
+  return team.sum_of(
+      blocks, [&](int64_t x) { return s.a.reductions[s.t.slots[phase].offset + (x + 1) * size - slot.scalars + at]; });
 }
 
 /// Moving averages of the means over rows and over columns of a non-negative matrix.
@@ -159,8 +158,8 @@ struct Factors {
     return s.t.owner == Owner::matrix ? sqrt(mean_of_rows(team, b)) : 1.0;
   }
 
-  /// Finishes the averages of matrix b that no block owned, and the column factors that later ones need.  Returns the mean
-  /// of the row averages; `weighted` becomes what vector 1 adds up to over the averages it belongs to.
+  /// Finishes the averages of matrix b that no block owned, and the column factors that later ones need.  Returns the
+  /// mean of the row averages; `weighted` becomes what vector 1 adds up to over the averages it belongs to.
   template <int Threads>
   CAME_ROUTE double finish(const Team<Threads>& team, int phase, int64_t b, bool tiles, double* weighted) const {
     const TensorTable& t = s.t;
@@ -195,9 +194,8 @@ struct Factors {
   /// What the ranks add up to the sum of all row averages: of rows that are held in part, the same part.
   template <int Threads>
   [[nodiscard]] __device__ double share_of_rows(const Team<Threads>& team, int64_t b) const {
-    const double share = s.t.owner == Owner::none
-                             ? static_cast<double>(s.t.cols) / static_cast<double>(s.t.whole_cols)
-                             : 1.0;
+    const double share =
+        s.t.owner == Owner::none ? static_cast<double>(s.t.cols) / static_cast<double>(s.t.whole_cols) : 1.0;
     const T* rows = row + s.row_at(b, 0);
     return team.sum_of(s.t.rows, [&](int64_t i) { return static_cast<double>(rows[i]) * share; });
   }
@@ -214,7 +212,7 @@ __device__ inline bool counts_agreement(const Subject<T>& s) {
 /// Writes matrix b's slot of a phase: what the ranks reduce.  `averages` are those whose rows scalar 0 adds up.
 template <class Op, int Threads, class T>
 CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b,
-                                  const Factors<T>* averages) {
+                           const Factors<T>* averages) {
   const TensorTable& t = s.t;
   const SlotTable& slot = s.slot(phase);
   double* to = s.reduced(phase, b);
@@ -230,13 +228,14 @@ CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int p
   }
   const bool of_rows = averages != nullptr && t.per_matrix && t.owner != Owner::columns;
   for (int k = 0; k < slot.scalars - (counts_agreement(s) ? 1 : 0); ++k) {
-    const double value = of_rows && k == 0 ? averages->share_of_rows(team, b) : scalar_result(team, s, phase, b, k, true);
+    const double value =
+        of_rows && k == 0 ? averages->share_of_rows(team, b) : scalar_result(team, s, phase, b, k, true);
     if (team.rank == 0) to[k] = value;
   }
 }
 
-/// Counts a block that has done its part of matrix b.  The last one of a matrix calls block(b), the last one of a tensor
-/// then tensor().  For a sharded tensor it writes slots instead, and the rest waits for the ranks.
+/// Counts a block that has done its part of matrix b.  The last one of a matrix calls block(b), the last one of a
+/// tensor then tensor().  For a sharded tensor it writes slots instead, and the rest waits for the ranks.
 template <class Op, int Threads, class T, class Block, class Whole>
 __device__ inline void arrive(const Team<Threads>& team, const Subject<T>& s, int64_t b, const Factors<T>* averages,
                               const Block& block, const Whole& tensor) {
@@ -265,8 +264,7 @@ template <int Threads, class T>
 CAME_ROUTE void finish_agreement(const Team<Threads>& team, const Subject<T>& s, int phase, bool tiles) {
   double factor = 1;
   if (s.o.cautious != 0) {
-    const double count =
-        tiles ? static_cast<double>(s.a.agreements[s.index]) : scalar_total(team, s, phase, -1, false);
+    const double count = tiles ? static_cast<double>(s.a.agreements[s.index]) : scalar_total(team, s, phase, -1, false);
     factor = s.t.elements / fmax(count, 1e-3 * s.t.elements);
   }
   for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).direction = factor;

@@ -89,10 +89,10 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
   }
 }
 
-/// Visits a panel with load(where) for R rows at once and then visit(where, loaded, row factor, column factors, values) for
-/// each: values[N] are combined by Op over rows into sums[0 .. cols.count), where what lies there counts unless `fresh`,
-/// and over columns; done(i, total, first) gets the latter, from one thread per row, for each run of columns that the team
-/// takes at once.
+/// Visits a panel with load(where) for R rows at once and then visit(where, loaded, row factor, column factors, values)
+/// for each: values[N] are combined by Op over rows into sums[0 .. cols.count), where what lies there counts unless
+/// `fresh`, and over columns; done(i, total, first) gets the latter, from one thread per row, for each run of columns
+/// that the team takes at once.
 template <class Op, class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Load, class Visit,
           class Done>
 __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,

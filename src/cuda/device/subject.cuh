@@ -108,13 +108,22 @@ struct Subject {
   /// Places of matrix b.
   [[nodiscard]] __device__ Place place(uint64_t address, DType dtype, int64_t b, int stream, bool draws) const {
     const int64_t row = (t.first_batch + b) * t.whole_rows + t.first_row - b * t.rows;
-    return {reinterpret_cast<char*>(address), nullptr, t.cols, dtype, false, draws, k.keys[stream],
-            static_cast<uint64_t>(row * t.whole_cols + t.first_col), t.whole_cols};
+    return {reinterpret_cast<char*>(address),
+            nullptr,
+            t.cols,
+            dtype,
+            false,
+            draws,
+            k.keys[stream],
+            static_cast<uint64_t>(row * t.whole_cols + t.first_col),
+            t.whole_cols};
   }
   [[nodiscard]] __device__ Place param(int64_t b) const {
     return place(a.words[t.pointers], t.dtype, b, 1, o.stochastic_rounding != 0);
   }
-  [[nodiscard]] __device__ Place grad(int64_t b) const { return place(a.words[t.pointers + 1], t.grad_dtype, b, 0, false); }
+  [[nodiscard]] __device__ Place grad(int64_t b) const {
+    return place(a.words[t.pointers + 1], t.grad_dtype, b, 0, false);
+  }
   [[nodiscard]] __device__ Place momentum(int64_t b) const {
     const uint64_t address = t.states.momentum == 0 ? 0 : a.words[t.pointers + t.states.momentum];
     Place found = place(address, t.momentum_dtype, b, 2, o.stochastic_rounding != 0);
@@ -158,7 +167,9 @@ struct Subject {
     const int64_t doubles = (t.cols * static_cast<int64_t>(sizeof(T)) + 7) / 8;
     return reinterpret_cast<T*>(a.workspace + t.column_factors + b * doubles);
   }
-  [[nodiscard]] __device__ Range tiles_of(int64_t b) const { return {t.tile + (t.per_matrix ? b * t.tiles : 0), t.tiles}; }
+  [[nodiscard]] __device__ Range tiles_of(int64_t b) const {
+    return {t.tile + (t.per_matrix ? b * t.tiles : 0), t.tiles};
+  }
   /// The whole slot of local matrix b, all-reduced; sharded tensors only.
   [[nodiscard]] __device__ double* reduced(int phase, int64_t b) const {
     const SlotTable& s = slot(phase);

@@ -12,8 +12,8 @@ struct Update {
 
   explicit __device__ Update(const Subject<T>& subject)
       : s(subject),
-        factors{subject, subject.template state<T>(subject.t.states.row), subject.template state<T>(subject.t.states.col),
-                subject.k.beta2, subject.o.eps1} {}
+        factors{subject, subject.template state<T>(subject.t.states.row),
+                subject.template state<T>(subject.t.states.col), subject.k.beta2, subject.o.eps1} {}
 
   /// What the gradients of row i are multiplied with, beside the column's reciprocal root.
   [[nodiscard]] __device__ T row_factor(int64_t b, int64_t i, double own) const {
@@ -45,9 +45,8 @@ struct Update {
   template <int Threads>
   __device__ void finish_tensor(const Team<Threads>& team, int phase, bool tiles) const {
     if (s.t.factored && s.t.owner == Owner::none) return;  // the RMS takes a phase of its own
-    const double sum = s.t.per_matrix
-                           ? team.sum_of(s.t.blocks, [&](int64_t b) { return s.derived(b).confidence; })
-                           : scalar_total(team, s, phase, 0, tiles);
+    const double sum = s.t.per_matrix ? team.sum_of(s.t.blocks, [&](int64_t b) { return s.derived(b).confidence; })
+                                      : scalar_total(team, s, phase, 0, tiles);
     clip(team, sum);
   }
 
