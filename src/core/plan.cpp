@@ -238,7 +238,9 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspa
   const int64_t unit = has_codes(plan.options(t)) ? algorithms::kMomentumBlock : kVector;
   const bool cut = !whole_rows && most_cols < all_cols;
   const int64_t cols = cut ? std::min(all_cols, (most_cols + unit - 1) / unit * unit) : all_cols;
-  const int64_t least = std::min(t.factored ? tiling.least : 1, all_rows);
+  constexpr int64_t kFewest = 64;
+  const int64_t share = std::clamp(all_rows / tiling.pieces, std::min(kFewest, tiling.least), tiling.least);
+  const int64_t least = std::min(t.factored ? share : 1, all_rows);
   const int64_t rows = whole_cols ? all_rows : std::clamp(tiling.elements / cols, least, all_rows);
   const int64_t batch = whole_matrix ? std::max<int64_t>(1, tiling.elements / (rows * cols)) : 1;
 

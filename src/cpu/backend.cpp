@@ -170,7 +170,7 @@ void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
 namespace came::core {
 
 const Backend& cpu_backend() {
-  static constexpr Tiling tiling{int64_t{1} << 16, int64_t{1} << 16, 256, true};
+  static constexpr Tiling tiling{int64_t{1} << 16, int64_t{1} << 16, 256, 1, true};
   static constexpr Backend backend{"cpu", CAME_DEVICE_CPU, tiling, cpu::run_phases};
   return backend;
 }

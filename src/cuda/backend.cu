@@ -305,7 +305,7 @@ int64_t extra_workspace(const core::Plan& plan) { return room_of(plan).total; }
 namespace came::core {
 
 const Backend& cuda_backend() {
-  static constexpr Tiling tiling{int64_t{1} << 15, int64_t{1} << 15, 256, true};
+  static constexpr Tiling tiling{int64_t{1} << 15, int64_t{1} << 15, 256, 4, true};
   static constexpr Backend backend{
       "cuda", CAME_DEVICE_CUDA, tiling, cuda::run_phases, cuda::extra_workspace, cuda::make_tables, cuda::table_bytes};
   return backend;
