@@ -224,8 +224,18 @@ void add_phases(Plan& plan, const Descriptor& optimizer, bool lean) {
   plan.memory.reduction_bytes = checked_product(offset, sizeof(double), "reductions");
 }
 
-void add_tiles(Plan& plan, int64_t index, const Tiling& tiling, int64_t& workspace) {
+/// A small tensor without rows and columns is cut finer, where tiles are meant to be many.
+Tiling tiling_of(const Tensor& t, Tiling tiling) {
+  constexpr int64_t kFiner = 8;
+  if (tiling.pieces > 1 && !t.factored && t.local_elements <= 2 * tiling.elements) {
+    tiling.elements = tiling.cols = tiling.elements / kFiner;
+  }
+  return tiling;
+}
+
+void add_tiles(Plan& plan, int64_t index, const Tiling& wanted, int64_t& workspace) {
   Tensor& t = plan.tensors[static_cast<size_t>(index)];
+  const Tiling tiling = tiling_of(t, wanted);
   t.tiles = {static_cast<int64_t>(plan.tiles.size()), 0};
   if (t.local_elements == 0) return;
   const int64_t all_rows = t.local.rows.count;
