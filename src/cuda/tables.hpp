@@ -153,7 +153,6 @@ class Tables {
   Tables& operator=(const Tables&) = delete;
 
   std::vector<Launch> launches[kPhases];
-  std::vector<bool> shares;  ///< Per tensor: it is sharded.
   const TensorTable* tensors = nullptr;
   const came_options* groups = nullptr;
   const Part* tiles = nullptr;
