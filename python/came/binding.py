@@ -1,0 +1,245 @@
+"""The parameters of an optimizer that one plan steps, bound to memory: state, counters, scratch, tables of pointers.
+
+A binding holds the parameters of one device that have had a gradient.  It lives until an option, a shape, a type or the
+list of parameters changes; between steps only addresses are written.  The Python work per step is a few passes over lists in
+C, since a model has hundreds of tensors: 398 of them must cost well under 150 microseconds.
+"""
+
+from operator import is_
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from . import native
+
+DTYPES = {getattr(torch, name): name for name in native.DTYPES}
+_data_ptr, _is_contiguous = Tensor.data_ptr, Tensor.is_contiguous
+_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class Member(NamedTuple):
+    """One parameter and where the optimizer has it."""
+
+    param: Tensor
+    group: int
+    id: int  # its number among all parameters of the optimizer
+    name: str
+
+    def __str__(self) -> str:
+        return f"parameter {self.id}" + (f" '{self.name}'" if self.name else "")
+
+
+class Gradients(NamedTuple):
+    """Gradients of one step, dense and contiguous."""
+
+    tensors: List[Any]  # None where there is none
+    active: Optional[List[bool]]  # None: all there
+
+
+def _spec(member: Member) -> native.Spec:
+    param, grad = member.param, member.param.grad
+    for what, tensor in (("parameter", param), ("gradient", grad)):
+        if tensor is not None and tensor.dtype not in _FLOATS:
+            raise TypeError(f"{member}: its {what} is {tensor.dtype}, expected float64, float32, bfloat16 or float16")
+    grad_dtype = DTYPES[param.dtype if grad is None else grad.dtype]
+    return native.Spec(tuple(param.shape), DTYPES[param.dtype], grad_dtype, member.group, member.name, member.id)
+
+
+def check_gradient(member: Member, owner: str) -> None:
+    """Raises for a gradient that no optimizer here can take."""
+    grad = member.param.grad
+    if grad is None:
+        return
+    if grad.layout is not torch.strided:
+        raise RuntimeError(f"{owner} does not support sparse gradients: that of {member} is {grad.layout}")
+    if grad.is_complex():
+        raise RuntimeError(f"{owner} does not support complex gradients: that of {member} is {grad.dtype}")
+
+
+class Binding:
+    """State and a plan for some parameters on one device."""
+
+    def __init__(
+        self,
+        owner: str,
+        members: Sequence[Member],
+        groups: Sequence[native.Options],
+        state: Dict[Tensor, Dict[str, Any]],
+        kernels: bool,
+    ) -> None:
+        self.owner, self.members, self.kernels = owner, list(members), kernels
+        self.params = [member.param for member in members]
+        self.device = self.params[0].device
+        on_cuda = kernels and self.device.type == "cuda"
+        for member in members:
+            check_gradient(member, owner)
+        index = self.device.index or 0 if on_cuda else 0
+        # The loop runs no plan: any backend tells the layout of the state.
+        backend = native.CUDA if on_cuda else native.AUTO
+        self.specs = [_spec(member) for member in members]
+        self.plan = native.Plan(groups, self.specs, backend, index)
+        self.states = self._bind_state(state)
+        self.slots = [state[param] for param in self.params]
+        self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
+        self._firsts = self._first_states()
+        self._grad_dtypes = [getattr(torch, str(spec.grad_dtype)) for spec in self.specs]
+        self._param_data: List[int] = []
+        self._strided: List[int] = []
+        if kernels:
+            self._bind_call()
+
+    # ---- binding -------------------------------------------------------------------------------------
+
+    def _bind_state(self, state: Dict[Tensor, Dict[str, Any]]) -> List[Tensor]:
+        """State tensors in the plan's order: those there are, zeros where there are none."""
+        made = []
+        for wanted in self.plan.states:
+            member = self.members[wanted.tensor]
+            slot, dtype = state[member.param], getattr(torch, wanted.dtype)
+            have = slot.get(wanted.name)
+            if have is None:
+                have = slot[wanted.name] = torch.zeros(wanted.shape, dtype=dtype, device=self.device)
+            self._check_state(member, wanted, have)
+            if have.dtype != dtype or not have.is_contiguous():
+                have = slot[wanted.name] = have.to(dtype).contiguous()
+            made.append(have)
+        return made
+
+    def _check_state(self, member: Member, wanted: native.State, have: Tensor) -> None:
+        given = f"{self.owner}: state {wanted.name} of {member} is {have.dtype} {list(have.shape)} on {have.device}"
+        expected = f"expected {wanted.dtype} {list(wanted.shape)} on {self.device}"
+        both_float = have.dtype in _FLOATS and wanted.dtype in map(DTYPES.get, _FLOATS)
+        same_kind = both_float or DTYPES.get(have.dtype) == wanted.dtype
+        if tuple(have.shape) != wanted.shape or not same_kind or have.device != self.device:
+            raise ValueError(
+                f"{given}, {expected}: view, momentum_dtype and other options that decide what the state looks like are "
+                "for the first step, or for after `optimizer.state.clear()`"
+            )
+
+    def _bind_steps(self, device: torch.device) -> Tensor:
+        """Counters of all parameters side by side; each `step` in the state is a view of its own."""
+        counts = [slot.get("step") for slot in self.slots]
+        zero = torch.zeros((), dtype=torch.float32)
+        steps = torch.stack(
+            [torch.as_tensor(zero if c is None else c).to(device, torch.float32).reshape(()) for c in counts]
+        )
+        for slot, step in zip(self.slots, steps.unbind()):
+            slot["step"] = step
+        return steps
+
+    def _first_states(self) -> List[Tensor]:
+        """A state tensor of each parameter, to notice when somebody has put others in their places."""
+        names: Dict[int, str] = {}
+        for state in self.plan.states:
+            names.setdefault(state.tensor, state.name)
+        self._first_names = [names[k] for k in range(len(self.params))]
+        return list(map(dict.__getitem__, self.slots, self._first_names))
+
+    def _bind_call(self) -> None:
+        memory = self.plan.memory
+        self.call = native.Call(self.plan)
+        self.call.states.data = list(map(_data_ptr, self.states))
+        self._place = native.ON_CUDA if self.steps.is_cuda else native.ON_HOST
+        self.call.set_scalar("step", self.steps.data_ptr(), "float32", self._place)
+        sizes = [-(-size // 8) for size in (memory.workspace_bytes, memory.reduction_bytes)]
+        self.buffers = [torch.empty(size, dtype=torch.float64, device=self.device) for size in sizes]
+        self.call.set_buffers(*map(_data_ptr, self.buffers))
+        self.rates: Optional[Tensor] = None
+
+    # ---- each step -----------------------------------------------------------------------------------
+
+    def fits(self) -> bool:
+        """Whether parameters and state are still those that were bound; addresses may have changed."""
+        slots = self.slots
+        if not all(map(is_, map(dict.get, slots, self._first_names), self._firsts)):
+            return False
+        data = list(map(_data_ptr, self.params))
+        if data == self._param_data:
+            return True
+        for param, spec in zip(self.params, self.specs):
+            if tuple(param.shape) != spec.shape or DTYPES.get(param.dtype) != spec.dtype or param.device != self.device:
+                return False
+        self._strided = [k for k, param in enumerate(self.params) if not param.is_contiguous()]
+        self._param_data = data
+        return True
+
+    def gradients(self) -> Optional[Gradients]:
+        """Gradients of all parameters; None if their types are no longer those that were bound."""
+        grads = [param.grad for param in self.params]
+        try:
+            if all(map(_is_contiguous, grads)) and [grad.dtype for grad in grads] == self._grad_dtypes:
+                return Gradients(grads, None)
+        except (TypeError, RuntimeError):  # no gradient, or none that lies in rows
+            pass
+        for k, (member, grad) in enumerate(zip(self.members, grads)):
+            if grad is None:
+                continue
+            check_gradient(member, self.owner)
+            if grad.dtype != self._grad_dtypes[k]:
+                return None
+            grads[k] = grad.contiguous()
+        active = [grad is not None for grad in grads]
+        return Gradients(grads, None if all(active) else active)
+
+    def run(
+        self,
+        gradients: Gradients,
+        rates: Sequence[Any],
+        grad_scale: Optional[Tensor],
+        found_inf: Optional[Tensor],
+    ) -> None:
+        """One step of the kernels."""
+        call, (grads, active), written = self.call, gradients, self.params
+        call.set_active(active)
+        if active is None:
+            call.grads.data = list(map(_data_ptr, grads))
+        else:
+            call.grads.data = [0 if grad is None else grad.data_ptr() for grad in grads]
+            written = [param for param, grad in zip(self.params, grads) if grad is not None]
+        copies = [(k, self.params[k].detach().contiguous()) for k in self._strided if grads[k] is not None]
+        data = self._param_data
+        if copies:
+            # Kernels see rows and columns of the logical tensor, whatever order its memory has.
+            data = list(data)
+            for k, copy in copies:
+                data[k] = copy.data_ptr()
+        call.params.data = data
+        self._set_rates(rates)
+        kept = [self._set_scalar("grad_scale", grad_scale), self._set_scalar("found_inf", found_inf)]
+        call.run(torch.cuda.current_stream(self.device).cuda_stream if self._place == native.ON_CUDA else None)
+        del kept
+        for k, copy in copies:
+            self.params[k].detach().copy_(copy)
+        _mark_written(written)
+
+    def _set_rates(self, rates: Sequence[Any]) -> None:
+        if self._place == native.ON_HOST or not any(isinstance(r, Tensor) and r.is_cuda for r in rates):
+            self.call.set_host_lr([float(rate) for rate in rates])
+            return
+        # In the order of the stream, so that a captured graph follows the tensors.
+        if self.rates is None:
+            self.rates = torch.zeros(len(rates), dtype=torch.float64, device=self.device)
+        for to, rate in zip(self.rates.unbind(), rates):
+            to.copy_(rate.reshape(())) if isinstance(rate, Tensor) else to.fill_(rate)
+        self.call.set_scalar("lr", self.rates.data_ptr(), "float64", native.ON_CUDA)
+
+    def _set_scalar(self, name: str, scalar: Optional[Tensor]) -> Optional[Tensor]:
+        if scalar is None:
+            self.call.set_scalar(name, None)
+            return None
+        # A scalar of another device comes to ours; on the host, that is the only way to know it.
+        here = scalar.detach().to(self.steps.device, non_blocking=True).reshape(1)
+        if here.dtype not in (torch.float32, torch.float64):
+            here = here.to(torch.float32)
+        self.call.set_scalar(name, here.data_ptr(), DTYPES[here.dtype], self._place)
+        return here
+
+
+def _mark_written(params: Sequence[Tensor]) -> None:
+    """Tells autograd, which cannot see what kernels do to memory."""
+    try:
+        torch.autograd.graph.increment_version(params)
+    except TypeError:  # torch 2.4 takes one at a time
+        for param in params:
+            torch.autograd.graph.increment_version(param)

@@ -1,0 +1,346 @@
+"""libcame's C ABI for Python: structs, options, plans, and the tables of pointers that a step reads.
+
+Knows no framework: memory comes as addresses, types as names ("float32"), so that numpy, torch and plain ctypes buffers do
+alike.  include/came/came.h says what everything means.
+
+>>> import array
+>>> plan = Plan([options("adamw", lr=0.5)], [Spec((3,), "float32")])
+>>> [(state.name, state.shape, state.dtype) for state in plan.states]
+[('exp_avg', (3,), 'float32'), ('exp_avg_sq', (3,), 'float32')]
+>>> param, grad, *moments = (array.array("f", [1, 1, 1]) for _ in range(4))
+>>> for moment in moments: moment[:] = array.array("f", [0, 0, 0])
+>>> address = lambda buffer: buffer.buffer_info()[0]
+>>> count, scratch = array.array("f", [0]), array.array("d", bytes(plan.memory.workspace_bytes))
+>>> call = Call(plan)
+>>> call.params.data, call.grads.data = [address(param)], [address(grad)]
+>>> call.states.data = [address(moment) for moment in moments]
+>>> call.set_scalar("step", address(count), "float32")
+>>> call.set_buffers(address(scratch), 0)
+>>> call.run()
+>>> print([round(x, 3) for x in param], count)
+[0.495, 0.495, 0.495] array('f', [1.0])
+"""
+
+import ctypes
+from array import array
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+from .library import check, library
+
+AUTO, REFERENCE, CUDA, CPU = 0, 1, 2, 3  # backends
+ON_HOST, ON_CUDA = 0, 1  # devices
+DTYPES = {"float64": 1, "float32": 2, "bfloat16": 3, "float16": 4, "int64": 5, "int8": 6, "uint8": 7}
+DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
+ALGORITHMS = ("came", "adafactor", "adam", "adamw", "lamb", "sm3")
+
+_u32, _i32, _i64, _u64, _f64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_double
+_ptr, _text, _sizes_ptr = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64)
+
+REALS = ("lr", "beta1", "beta2", "beta3", "eps", "eps1", "eps2", "clip_threshold", "weight_decay", "max_grad_norm")
+REALS += ("beta2_decay",)
+CHOICES = ("view", "momentum_dtype", "second_moment_dtype")
+FLAGS = ("bias_correction", "confidence_1d", "cautious", "stochastic_rounding", "maximize", "relative_step")
+FLAGS += ("warmup_init", "scale_parameter", "lr_in_momentum")
+_MEMORY = ("parameter_bytes", "gradient_bytes", "state_bytes", "workspace_bytes", "reduction_bytes", "table_bytes")
+_MEMORY += ("peak_bytes",)
+
+
+class Sized(ctypes.Structure):
+    """A struct that begins with its size, which is set here."""
+
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        super().__init__(ctypes.sizeof(type(self)), *values, **fields)
+
+
+class Options(Sized):
+    """came_options."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("algorithm", _i32),
+        *((name, _f64) for name in REALS),
+        ("seed", _u64),
+        *((name, _i32) for name in CHOICES + FLAGS),
+    ]
+
+
+class Tensor(Sized):
+    """came_tensor."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("dtype", _i32),
+        ("data", _ptr),
+        ("shape", _sizes_ptr),
+        ("ndim", _i32),
+        ("device", _i32),
+        ("device_index", _i32),
+        ("reserved", _i32),
+    ]
+
+
+class _TensorSpec(Sized):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("group", _i32),
+        ("name", _text),
+        ("shape", _sizes_ptr),
+        ("ndim", _i32),
+        ("dtype", _i32),
+        ("grad_dtype", _i32),
+        ("reduce_group", _i32),
+        ("id", _u64),
+        ("split_dims", _u64),
+        ("shard_offset", _sizes_ptr),
+        ("shard_extent", _sizes_ptr),
+    ]
+
+
+class _StateInfo(Sized):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("dtype", _i32),
+        ("name", _text),
+        ("shape", _sizes_ptr),
+        ("ndim", _i32),
+        ("reserved", _i32),
+        ("tensor", _i64),
+        ("bytes", _i64),
+        ("whole_shape", _sizes_ptr),
+        ("offset", _sizes_ptr),
+    ]
+
+
+class _MatrixView(Sized):
+    _fields_ = [("struct_size", _u32), ("factored", _i32), ("batch", _i64), ("rows", _i64), ("cols", _i64)]
+
+
+class Memory(Sized):
+    """came_memory: bytes of what a plan needs."""
+
+    _fields_ = [("struct_size", _u32), ("reserved", _i32), *((name, _i64) for name in _MEMORY)]
+
+
+class Step(Sized):
+    """came_step."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("reserved", _i32),
+        ("tensor_count", _i64),
+        ("params", ctypes.POINTER(Tensor)),
+        ("grads", ctypes.POINTER(Tensor)),
+        ("state_count", _i64),
+        ("states", ctypes.POINTER(Tensor)),
+        ("step", ctypes.POINTER(Tensor)),
+        ("active", _ptr),
+        ("lr", ctypes.POINTER(Tensor)),
+        ("grad_scale", ctypes.POINTER(Tensor)),
+        ("found_inf", ctypes.POINTER(Tensor)),
+        ("workspace", _ptr),
+        ("workspace_bytes", _i64),
+        ("reductions", _ptr),
+        ("reduction_bytes", _i64),
+        ("stream", _ptr),
+    ]
+
+
+class Spec(NamedTuple):
+    """What a plan is told of one parameter."""
+
+    shape: Tuple[int, ...]
+    dtype: str
+    grad_dtype: Optional[str] = None
+    group: int = 0
+    name: str = ""
+    id: int = 0
+
+
+class State(NamedTuple):
+    """What a plan says of one state tensor, which begins as zero bytes."""
+
+    tensor: int
+    name: str
+    shape: Tuple[int, ...]
+    dtype: str
+
+
+class View(NamedTuple):
+    """How a parameter is seen: so many matrices."""
+
+    factored: bool
+    batch: int
+    rows: int
+    cols: int
+
+
+def _sizes(shape: Sequence[int]) -> Any:
+    return (_i64 * len(shape))(*shape)
+
+
+def options(algorithm: str, **values: Any) -> Options:
+    """The defaults of an optimizer with some fields changed; texts for `view` and the types, as came_options_set.
+
+    >>> options("came", momentum_dtype="int8").momentum_dtype
+    6
+    """
+    number, made = _i32(), Options()
+    check(library().came_algorithm_find(algorithm.encode(), ctypes.byref(number)))
+    check(library().came_options_init(ctypes.byref(made), number))
+    for name, value in values.items():
+        if name in CHOICES or not hasattr(made, name):
+            text = str(value).encode()
+            check(library().came_options_set(ctypes.byref(made), name.encode(), text))
+        else:
+            setattr(made, name, value)
+    return made
+
+
+def validate(made: Options) -> None:
+    """Raises ValueError unless every option has a value that its optimizer takes."""
+    check(library().came_options_validate(ctypes.byref(made)))
+
+
+class _Request:
+    """Groups and parameters as came_plan_create and came_estimate take them."""
+
+    def __init__(self, groups: Sequence[Options], specs: Sequence[Spec]) -> None:
+        self.shapes = [_sizes(spec.shape) for spec in specs]
+        self.groups = (Options * len(groups))(*groups)
+        self.specs = (_TensorSpec * len(specs))()
+        for made, spec, shape in zip(self.specs, specs, self.shapes):
+            made.struct_size = ctypes.sizeof(_TensorSpec)
+            made.group, made.name, made.id = spec.group, spec.name.encode(), spec.id
+            made.shape, made.ndim, made.dtype = shape, len(spec.shape), DTYPES[spec.dtype]
+            made.grad_dtype = DTYPES[spec.grad_dtype] if spec.grad_dtype else 0
+        self.arguments = (self.groups, len(groups), self.specs, _i64(len(specs)))
+
+
+def estimate(groups: Sequence[Options], specs: Sequence[Spec], backend: int = AUTO) -> Memory:
+    """Bytes that a plan would need, without making one."""
+    memory, request = Memory(), _Request(groups, specs)
+    check(library().came_estimate(*request.arguments, backend, ctypes.byref(memory)))
+    return memory
+
+
+class Plan:
+    """What a step over a list of parameters does; immutable, and freed with the object."""
+
+    def __init__(
+        self, groups: Sequence[Options], specs: Sequence[Spec], backend: int = AUTO, device_index: int = 0
+    ) -> None:
+        self.handle = _ptr()
+        self.specs, self.group_count = list(specs), len(groups)
+        self.device = ON_CUDA if backend == CUDA else ON_HOST
+        self.device_index = device_index
+        request = _Request(groups, specs)
+        check(library().came_plan_create(*request.arguments, backend, device_index, ctypes.byref(self.handle)))
+        self.memory = Memory()
+        check(library().came_plan_memory(self.handle, ctypes.byref(self.memory)))
+        self.states = self._read_states()
+
+    def _read_states(self) -> List[State]:
+        count, info, states = _i64(), _StateInfo(), []
+        check(library().came_plan_state_count(self.handle, ctypes.byref(count)))
+        for k in range(count.value):
+            check(library().came_plan_state(self.handle, _i64(k), ctypes.byref(info)))
+            shape = tuple(info.shape[: info.ndim])
+            states.append(State(info.tensor, info.name.decode(), shape, DTYPE_NAMES[info.dtype]))
+        return states
+
+    def view(self, tensor: int) -> View:
+        """How a parameter is seen."""
+        seen = _MatrixView()
+        check(library().came_plan_view(self.handle, _i64(tensor), ctypes.byref(seen)))
+        return View(bool(seen.factored), seen.batch, seen.rows, seen.cols)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            library().came_plan_destroy(self.handle)
+
+
+class Table:
+    """An array of came_tensor whose shapes and types stay while addresses come and go."""
+
+    _WORDS = ctypes.sizeof(Tensor) // 8  # the address is the second
+
+    def __init__(self, shapes: Sequence[Tuple[int, ...]], dtypes: Sequence[str], device: int, index: int) -> None:
+        self.tensors = (Tensor * len(shapes))()
+        self._shapes = [_sizes(shape) for shape in shapes]
+        for made, shape, dtype in zip(self.tensors, self._shapes, dtypes):
+            made.struct_size, made.dtype = ctypes.sizeof(Tensor), DTYPES[dtype]
+            made.shape, made.ndim, made.device, made.device_index = shape, len(shape), device, index
+        words = memoryview(self.tensors).cast("B").cast("Q") if shapes else memoryview(array("Q"))
+        self._addresses = words[1 :: self._WORDS]
+        self._data: List[int] = [0] * len(shapes)
+
+    @property
+    def data(self) -> List[int]:
+        """Addresses, one per tensor; setting them costs little where none has changed."""
+        return self._data
+
+    @data.setter
+    def data(self, addresses: List[int]) -> None:
+        if addresses != self._data:
+            self._addresses[:] = array("Q", addresses)
+            self._data = addresses
+
+
+class Call:
+    """The arguments of a step of one plan, kept from step to step."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        where = (plan.device, plan.device_index)
+        shapes = [spec.shape for spec in plan.specs]
+        self.params = Table(shapes, [spec.dtype for spec in plan.specs], *where)
+        self.grads = Table(shapes, [spec.grad_dtype or spec.dtype for spec in plan.specs], *where)
+        self.states = Table([s.shape for s in plan.states], [s.dtype for s in plan.states], *where)
+        self.step = Step(
+            tensor_count=len(plan.specs),
+            params=self.params.tensors,
+            grads=self.grads.tensors,
+            state_count=len(plan.states),
+            states=self.states.tensors,
+        )
+        self._reference = ctypes.byref(self.step)
+        self._run = library().came_plan_step
+        self._scalars = {name: Tensor() for name in ("step", "lr", "grad_scale", "found_inf")}
+        self._counts = {"step": _sizes([len(plan.specs)]), "lr": _sizes([plan.group_count])}
+        self._counts["grad_scale"] = self._counts["found_inf"] = _sizes([1])
+        self._active = (ctypes.c_uint8 * len(plan.specs))()
+        self.lr = (_f64 * plan.group_count)()
+
+    def set_scalar(self, name: str, address: Optional[int], dtype: str = "float64", device: int = ON_HOST) -> None:
+        """`step` (one each), `lr` (one per group), `grad_scale`, `found_inf`; None takes it back."""
+        if address is None:
+            setattr(self.step, name, None)
+            return
+        scalar, count = self._scalars[name], self._counts[name]
+        scalar.dtype, scalar.data, scalar.shape, scalar.ndim = DTYPES[dtype], address, count, 1
+        scalar.device, scalar.device_index = device, self.plan.device_index if device == ON_CUDA else 0
+        setattr(self.step, name, ctypes.pointer(scalar))
+
+    def set_host_lr(self, rates: Sequence[float]) -> None:
+        """Learning rates in host memory, one per group."""
+        self.lr[:] = rates
+        self.set_scalar("lr", ctypes.addressof(self.lr))
+
+    def set_active(self, active: Optional[Sequence[bool]]) -> None:
+        """Which parameters the step touches; None: all."""
+        if active is not None:
+            self._active[:] = bytes(map(bool, active))
+        self.step.active = None if active is None else ctypes.addressof(self._active)
+
+    def set_buffers(self, workspace: int, reductions: int) -> None:
+        """Addresses of scratch of at least the plan's sizes."""
+        memory = self.plan.memory
+        self.step.workspace, self.step.workspace_bytes = workspace, memory.workspace_bytes
+        self.step.reductions, self.step.reduction_bytes = reductions, memory.reduction_bytes
+
+    def run(self, stream: Optional[int] = None) -> None:
+        """Runs the step; on CUDA it is on its way when this returns."""
+        self.step.stream = stream
+        status = self._run(self.plan.handle, self._reference)
+        if status:
+            check(status)

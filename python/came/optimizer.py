@@ -1,0 +1,214 @@
+"""What the optimizers share as `torch.optim.Optimizer`: options from param groups, lazy state, the choice between the
+kernels of libcame and the loop in PyTorch.
+"""
+
+from functools import partial
+from itertools import chain
+from operator import is_, itemgetter
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional
+
+import torch
+from torch import Tensor
+
+from . import checkpoint, loop, refuse
+from .binding import Binding, Member, check_gradient
+from .options import COMMON, from_group
+
+KERNEL_DEVICES = ("cpu", "cuda")
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Base of all optimizers here; not an optimizer itself."""
+
+    word: ClassVar[str]  # of the library
+    fields: ClassVar[Mapping[str, str]]  # came_options -> arguments, beyond options.COMMON
+    elementwise: ClassVar[bool] = False  # a flat piece of several tensors is as good as they are
+
+    _bindings: Optional[List[Binding]] = None
+    _released: Optional[Any] = None  # came.gradient_release, if it has taken over
+
+    def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
+        defaults = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+        super().__init__(params, defaults)
+
+    @classmethod
+    def _all_fields(cls) -> Dict[str, str]:
+        return {**{name: name for name in COMMON}, **cls.fields}
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Kernels divide by `grad_scale` and heed `found_inf` themselves; before the loop, GradScaler does."""
+        return all(self._wants_kernels(group) for group in self.param_groups)
+
+    # ---- param groups --------------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        self._bindings = None
+        try:
+            self._check_group(param_group)
+        except Exception:
+            self.param_groups.pop()
+            raise
+        self._note_ranks()
+
+    def _note_ranks(self) -> None:
+        """Dimensions of the group's parameters as the user gave them, to notice wrappers that flatten them."""
+        self._ranks = [max((p.ndim for p in group["params"]), default=0) for group in self.param_groups]
+
+    def _check_group(self, group: Dict[str, Any]) -> None:
+        _check_rate(group["lr"], group)
+        _check_modes(group)
+        from_group(self.word, self._all_fields(), group)
+        for param in group["params"]:
+            refuse.parameter(param, type(self).__name__, self.elementwise)
+
+    def _wants_kernels(self, group: Mapping[str, Any]) -> bool:
+        if group["foreach"] or group["differentiable"] or group["fused"] is False:
+            return False
+        if group["fused"]:
+            return True
+        return all(param.device.type in KERNEL_DEVICES for param in group["params"])
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+        self._bindings = None
+        self._note_ranks()
+
+    # ---- steps ---------------------------------------------------------------------------------------
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """One step over all parameters that have a gradient.
+
+        Args:
+            closure: evaluates the model anew and returns the loss.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.set_grad_enabled(bool(self.defaults["differentiable"])):
+            self._step(getattr(self, "grad_scale", None), getattr(self, "found_inf", None))
+        if self._released is not None:
+            self._released.end_step()
+        return loss
+
+    def _step(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
+        rates = [self._rate(group) for group in self.param_groups]
+        for binding, gradients in self._bound():
+            run = binding.run if binding.kernels else partial(loop.run, self.word, binding, self.param_groups)
+            run(gradients, rates, grad_scale, found_inf)
+
+    def _rate(self, group: Mapping[str, Any]) -> Any:
+        return group["lr"]
+
+    def _bound(self) -> Any:
+        """Bindings and gradients for this step; made anew where anything but addresses has changed."""
+        if self._bindings is not None and self._same():
+            pairs = [(binding, binding.gradients()) for binding in self._bindings if binding.fits()]
+            if len(pairs) == len(self._bindings) and all(grads is not None for _, grads in pairs):
+                return pairs
+        self._bind()
+        for binding in self._bindings:
+            binding.fits()
+        return [(binding, binding.gradients()) for binding in self._bindings]
+
+    def _key(self) -> List[Any]:
+        return [self._pick(group) for group in self.param_groups]
+
+    def _same(self) -> bool:
+        return (
+            self.state is self._bound_state
+            and sum(len(group["params"]) for group in self.param_groups) == len(self._flat)
+            and all(map(is_, chain.from_iterable(group["params"] for group in self.param_groups), self._flat))
+            and self._key() == self._bound_key
+            and not any(param.grad is not None for param in self._idle)
+        )
+
+    def _bind(self) -> None:
+        """Sorts the parameters that have, or have had, a gradient by device and by who steps them."""
+        names = sorted({argument.split("[")[0] for argument in self._all_fields().values()} | _MODES)
+        self._pick = itemgetter(*names)
+        for rank, group in zip(self._ranks, self.param_groups):
+            if not self.elementwise:
+                refuse.replaced(rank, group["params"], type(self).__name__)
+        self._flat = list(chain.from_iterable(group["params"] for group in self.param_groups))
+        self._idle = [p for p in self._flat if p.grad is None and not self.state.get(p)]
+        sorts: Dict[Any, List[Member]] = {}
+        for member in self._members():
+            if member.param.grad is None and not self.state.get(member.param):
+                continue
+            refuse.parameter(member.param, type(self).__name__, self.elementwise)
+            check_gradient(member, type(self).__name__)
+            group = self.param_groups[member.group]
+            _check_modes(group)
+            kernels = self._wants_kernels(group)
+            sorts.setdefault((member.param.device, kernels), []).append(member)
+        options = [from_group(self.word, self._all_fields(), group) for group in self.param_groups]
+        if len(sorts) > 1 and any(o.max_grad_norm > 0 for o in options):
+            raise ValueError(
+                "max_grad_norm: the norm is over all parameters, which are in several places here "
+                f"({', '.join(str(device) for device, _ in sorts)}), expected one device and one value of `fused`"
+            )
+        self._bindings = [
+            Binding(type(self).__name__, members, options, self.state, kernels)
+            for (_, kernels), members in sorts.items()
+        ]
+        self._bound_state, self._bound_key = self.state, self._key()
+
+    def _members(self) -> Iterable[Member]:
+        number = 0
+        for k, group in enumerate(self.param_groups):
+            names = group.get("param_names") or [""] * len(group["params"])
+            for param, name in zip(group["params"], names):
+                yield Member(param, k, number, name)
+                number += 1
+
+    # ---- checkpoints ---------------------------------------------------------------------------------
+
+    def state_dict(self) -> Dict[str, Any]:
+        return checkpoint.separate_steps(super().state_dict())
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        checkpoint.load(self, state_dict, super().load_state_dict)
+
+
+_MODES = {"foreach", "fused", "differentiable", "capturable"}
+
+
+def _check_rate(lr: Any, group: Mapping[str, Any]) -> None:
+    if lr is None:
+        return
+    if isinstance(lr, Tensor):
+        if group["foreach"] and not group["capturable"]:
+            raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
+        if lr.numel() != 1:
+            raise ValueError(f"Tensor lr must be 1-element, has shape {list(lr.shape)}")
+        return
+    if isinstance(lr, bool) or not isinstance(lr, (int, float)):
+        raise TypeError(f"lr: {lr!r} ({type(lr).__name__}) given, expected a number or a tensor of one")
+    if not 0 <= lr < float("inf"):
+        raise ValueError(f"Invalid learning rate: {lr}, expected a finite number >= 0")
+
+
+def _check_modes(group: Mapping[str, Any]) -> None:
+    """What torch's optimizers refuse, in their words."""
+    if group["fused"] and group["differentiable"]:
+        raise RuntimeError("`fused` does not support `differentiable`")
+    if group["fused"] and group["foreach"]:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    if group["fused"]:
+        for param in group["params"]:
+            if param.device.type not in KERNEL_DEVICES or not param.is_floating_point():
+                raise RuntimeError(
+                    "`fused=True` requires all the params to be floating point Tensors of supported devices: "
+                    f"{KERNEL_DEVICES}; one is {param.dtype} on {param.device}"
+                )
+    if group["capturable"] and (group["fused"] is False or group["foreach"] or group["differentiable"]):
+        raise RuntimeError(
+            "`capturable` needs the kernels, whose counters lie on the device; the loop of `fused=False`, `foreach` and "
+            "`differentiable` reads them on the host"
+        )

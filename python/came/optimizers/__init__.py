@@ -1,0 +1,9 @@
+"""The optimizers, one file each."""
+
+from .adafactor import Adafactor
+from .adam import Adam, AdamW
+from .came import CAME
+from .lamb import LAMB
+from .sm3 import SM3
+
+__all__ = ["CAME", "Adafactor", "Adam", "AdamW", "LAMB", "SM3"]

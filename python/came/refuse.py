@@ -1,0 +1,42 @@
+"""Parameters that would silently become another algorithm, or be misread, are refused here, with advice."""
+
+
+from torch import Tensor
+
+_FLAT = (
+    "{owner} works on the rows and columns of whole tensors and cannot step a flat piece of several ({what}): it would become "
+    "another algorithm; use FSDP2 (`fully_shard`), which keeps tensors apart, or plain data parallelism, or an "
+    "elementwise optimizer such as came.AdamW"
+)
+_SHARDED = (
+    "{owner} does not step DTensor parameters ({what}): a step over shards needs sums over ranks; use data parallelism "
+    "that keeps whole tensors on every rank"
+)
+
+
+def parameter(param: Tensor, owner: str, elementwise: bool) -> None:
+    """Raises for a parameter whose memory is not the whole tensor it seems to be."""
+    if param.is_complex():
+        raise TypeError(f"{owner}: a parameter is {param.dtype}, expected real numbers; torch.view_as_real gives them")
+    if hasattr(param, "_local_tensor") and hasattr(param, "placements"):
+        raise NotImplementedError(_SHARDED.format(owner=owner, what=f"shape {list(param.shape)}"))
+    if elementwise:
+        return
+    flat = None
+    if type(param).__name__ == "FlatParameter" or getattr(param, "_is_flat_param", False):
+        flat = "FlatParameter of FSDP1"
+    elif getattr(param, "_fsdp_flattened", False):
+        flat = "piece of a FlatParameter of FSDP1, use_orig_params=True"
+    elif hasattr(param, "ds_id") or hasattr(param, "ds_tensor"):
+        flat = "partition of DeepSpeed ZeRO-3"
+    if flat is not None:
+        raise RuntimeError(_FLAT.format(owner=owner, what=flat))
+
+
+def replaced(before: int, params: "list[Tensor]", owner: str) -> None:
+    """Raises if a wrapper such as DeepSpeed's ZeRO has put flat tensors where matrices were; `before` is the largest
+    number of dimensions there was."""
+    if before > 1 and params and all(param.ndim == 1 for param in params):
+        raise RuntimeError(_FLAT.format(owner=owner, what="1-D tensors in place of a group's matrices, as of DeepSpeed ZeRO"))
+
+
