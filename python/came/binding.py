@@ -68,7 +68,7 @@ class Binding:
         state: Dict[Tensor, Dict[str, Any]],
         kernels: bool,
     ) -> None:
-        self.owner, self.members, self.kernels = owner, list(members), kernels
+        self.owner, self.members, self.options, self.kernels = owner, list(members), list(groups), kernels
         self.params = [member.param for member in members]
         self.device = self.params[0].device
         on_cuda = kernels and self.device.type == "cuda"
