@@ -25,3 +25,8 @@ list(TRANSFORM came_pc_private PREPEND -l)
 list(JOIN came_pc_private " " came_pc_private)
 configure_file(cmake/came.pc.in came.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/came.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Inside the Python package: one file, since wheels have no links.
+if(SKBUILD)
+  install(PROGRAMS $<TARGET_FILE:came> DESTINATION came/lib RENAME libcame.so COMPONENT python)
+endif()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import native
+from .state import Slot
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
 _data_ptr, _is_contiguous = Tensor.data_ptr, Tensor.is_contiguous
@@ -65,7 +66,7 @@ class Binding:
         owner: str,
         members: Sequence[Member],
         groups: Sequence[native.Options],
-        state: Dict[Tensor, Dict[str, Any]],
+        state: Dict[Tensor, Any],
         kernels: bool,
     ) -> None:
         self.owner, self.members, self.options, self.kernels = owner, list(members), list(groups), kernels
@@ -79,10 +80,12 @@ class Binding:
         backend = native.CUDA if on_cuda else native.AUTO
         self.specs = [_spec(member) for member in members]
         self.plan = native.Plan(groups, self.specs, backend, index)
-        self.states = self._bind_state(state)
-        self.slots = [state[param] for param in self.params]
+        self.slots = self._bind_slots(state)
+        self.states = self._bind_state()
         self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
-        self._firsts = self._first_states()
+        self.stale = False
+        for slot in self.slots:
+            slot.changed = self._note_change
         self._grad_dtypes = [getattr(torch, str(spec.grad_dtype)) for spec in self.specs]
         self._param_data: List[int] = []
         self._strided: List[int] = []
@@ -91,12 +94,20 @@ class Binding:
 
     # ---- binding -------------------------------------------------------------------------------------
 
-    def _bind_state(self, state: Dict[Tensor, Dict[str, Any]]) -> List[Tensor]:
+    def _bind_slots(self, state: Dict[Tensor, Any]) -> List[Slot]:
+        for param in self.params:
+            state[param] = Slot(state.get(param, {}))
+        return [state[param] for param in self.params]
+
+    def _note_change(self) -> None:
+        self.stale = True
+
+    def _bind_state(self) -> List[Tensor]:
         """State tensors in the plan's order: those there are, zeros where there are none."""
         made = []
         for wanted in self.plan.states:
-            member = self.members[wanted.tensor]
-            slot, dtype = state[member.param], getattr(torch, wanted.dtype)
+            member, slot = self.members[wanted.tensor], self.slots[wanted.tensor]
+            dtype = getattr(torch, wanted.dtype)
             have = slot.get(wanted.name)
             if have is None:
                 have = slot[wanted.name] = torch.zeros(wanted.shape, dtype=dtype, device=self.device)
@@ -128,14 +139,6 @@ class Binding:
             slot["step"] = step
         return steps
 
-    def _first_states(self) -> List[Tensor]:
-        """A state tensor of each parameter, to notice when somebody has put others in their places."""
-        names: Dict[int, str] = {}
-        for state in self.plan.states:
-            names.setdefault(state.tensor, state.name)
-        self._first_names = [names[k] for k in range(len(self.params))]
-        return list(map(dict.__getitem__, self.slots, self._first_names))
-
     def _bind_call(self) -> None:
         memory = self.plan.memory
         self.call = native.Call(self.plan)
@@ -151,8 +154,7 @@ class Binding:
 
     def fits(self) -> bool:
         """Whether parameters and state are still those that were bound; addresses may have changed."""
-        slots = self.slots
-        if not all(map(is_, map(dict.get, slots, self._first_names), self._firsts)):
+        if self.stale:
             return False
         data = list(map(_data_ptr, self.params))
         if data == self._param_data:
@@ -181,6 +183,11 @@ class Binding:
             grads[k] = grad.contiguous()
         active = [grad is not None for grad in grads]
         return Gradients(grads, None if all(active) else active)
+
+    def plain(self, gradients: Gradients) -> bool:
+        """Whether kernels can take every parameter and gradient as it lies in memory."""
+        own = all(map(is_, gradients.tensors, (param.grad for param in self.params)))
+        return self.kernels and not self._strided and gradients.active is None and own
 
     def run(
         self,

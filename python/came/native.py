@@ -188,7 +188,7 @@ def options(algorithm: str, **values: Any) -> Options:
     check(library().came_algorithm_find(algorithm.encode(), ctypes.byref(number)))
     check(library().came_options_init(ctypes.byref(made), number))
     for name, value in values.items():
-        if name in CHOICES or not hasattr(made, name):
+        if isinstance(value, str) or not hasattr(made, name):
             text = str(value).encode()
             check(library().came_options_set(ctypes.byref(made), name.encode(), text))
         else:

@@ -2,15 +2,15 @@
 kernels of libcame and the loop in PyTorch.
 """
 
-from functools import partial
+from functools import lru_cache
 from itertools import chain
 from operator import is_, itemgetter
-from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Type
 
 import torch
 from torch import Tensor
 
-from . import checkpoint, loop, refuse
+from . import checkpoint, loop, ops, refuse
 from .binding import Binding, Member, check_gradient
 from .options import COMMON, from_group
 
@@ -90,17 +90,50 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with torch.set_grad_enabled(bool(self.defaults["differentiable"])):
-            self._step(getattr(self, "grad_scale", None), getattr(self, "found_inf", None))
-        if self._released is not None:
-            self._released.end_step()
+        scalars = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        if self._released is not None and self._released.end_step():
+            return loss
+        if torch.compiler.is_compiling() and not self.defaults["differentiable"]:
+            self._step_in_graph(*scalars)
+        else:
+            with torch.set_grad_enabled(bool(self.defaults["differentiable"])):
+                self._step(*scalars)
         return loss
 
     def _step(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
         rates = [self._rate(group) for group in self.param_groups]
         for binding, gradients in self._bound():
-            run = binding.run if binding.kernels else partial(loop.run, self.word, binding, self.param_groups)
-            run(gradients, rates, grad_scale, found_inf)
+            self._run(binding, gradients, rates, grad_scale, found_inf)
+
+    def _run(self, binding: Binding, *arguments: Any) -> None:
+        if binding.kernels:
+            binding.run(*arguments)
+        else:
+            loop.run(self.word, binding, self.param_groups, *arguments)
+
+    def _step_in_graph(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
+        """The step as torch.compile sees it: one operator per device, or a call outside the graph if no operator will do."""
+        calls = self._graph_calls()
+        if calls is None:
+            self._step_outside_graph(grad_scale, found_inf)
+            return
+        for binding, rates, plan in calls:
+            grads = [param.grad for param in binding.params]
+            with torch.no_grad():
+                ops.step(binding.params, grads, binding.states, binding.steps, rates, grad_scale, found_inf, plan)
+
+    @torch._dynamo.disable
+    def _graph_calls(self) -> Optional[List[Any]]:
+        bound = self._bound()
+        if not all(binding.plain(gradients) for binding, gradients in bound):
+            return None
+        rates = [self._rate(group) for group in self.param_groups]
+        return [(binding, ops.rates(rates, binding.device), ops.describe(self.word, binding)) for binding, _ in bound]
+
+    @torch._dynamo.disable
+    def _step_outside_graph(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
+        with torch.no_grad():
+            self._step(grad_scale, found_inf)
 
     def _rate(self, group: Mapping[str, Any]) -> Any:
         return group["lr"]
@@ -117,7 +150,9 @@ class Optimizer(torch.optim.Optimizer):
         return [(binding, binding.gradients()) for binding in self._bindings]
 
     def _key(self) -> List[Any]:
-        return [self._pick(group) for group in self.param_groups]
+        """What decides whether a plan still fits: all entries of the groups but the rate."""
+        pick = _picker(type(self))
+        return [pick(group) for group in self.param_groups]
 
     def _same(self) -> bool:
         return (
@@ -130,8 +165,6 @@ class Optimizer(torch.optim.Optimizer):
 
     def _bind(self) -> None:
         """Sorts the parameters that have, or have had, a gradient by device and by who steps them."""
-        names = sorted({argument.split("[")[0] for argument in self._all_fields().values()} | _MODES)
-        self._pick = itemgetter(*names)
         for rank, group in zip(self._ranks, self.param_groups):
             if not self.elementwise:
                 refuse.replaced(rank, group["params"], type(self).__name__)
@@ -158,6 +191,8 @@ class Optimizer(torch.optim.Optimizer):
             for (_, kernels), members in sorts.items()
         ]
         self._bound_state, self._bound_key = self.state, self._key()
+        if self._released is not None:
+            self._released.forget()
 
     def _members(self) -> Iterable[Member]:
         number = 0
@@ -174,6 +209,11 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         checkpoint.load(self, state_dict, super().load_state_dict)
+
+
+@lru_cache(maxsize=None)
+def _picker(cls: Type[Optimizer]) -> Callable[[Mapping[str, Any]], Any]:
+    return itemgetter(*sorted({argument.split("[")[0] for argument in cls._all_fields().values()} | _MODES))
 
 
 _MODES = {"foreach", "fused", "differentiable", "capturable"}

@@ -71,7 +71,7 @@ def run(
         )
         if member.param.numel() > 0:
             _STEPS[word](subject)
-        binding.slots[k]["step"] += 1
+        binding.slots[k]["step"].add_(1)
 
 
 def grad_changes(o: Any, factor: Any) -> bool:
