@@ -1,0 +1,98 @@
+"""What the tests of the Python package share: optimizers with their options, shapes, gradients, small models."""
+
+import torch
+from torch import nn
+
+import came
+
+# Each optimizer with a set of arguments that gives it a momentum.
+OPTIMIZERS = {
+    "came": (came.CAME, {"lr": 1e-3}),
+    "adafactor": (came.Adafactor, {"beta1": 0.9}),
+    "adam": (came.Adam, {"lr": 1e-3}),
+    "adamw": (came.AdamW, {"lr": 1e-3}),
+    "lamb": (came.LAMB, {"lr": 1e-3}),
+    "sm3": (came.SM3, {"lr": 1e-2}),
+}
+SHAPES = [(7, 13), (1, 37), (5, 1), (31,), (1,), (), (8, 3, 3, 3), (3, 300), (2, 65, 66), (0,), (0, 5)]
+MOMENTA = [None, "bf16", "int8", "int4"]
+# Spacing of numbers around 1, relative.
+EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
+
+
+def make(word, params, **options):
+    cls, arguments = OPTIMIZERS[word]
+    return cls(params, **{**arguments, **options})
+
+
+def parameters(dtype, shapes=SHAPES, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)) for shape in shapes]
+
+
+def set_gradients(params, step, seed=1):
+    generator = torch.Generator().manual_seed(1000 * seed + step)
+    for p in params:
+        p.grad = torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p.dtype)
+
+
+def run(optimizer, params, steps, first=0):
+    for step in range(first, first + steps):
+        set_gradients(params, step)
+        optimizer.step()
+
+
+def same(a, b):
+    """Bit for bit, signs of zeros included."""
+    return a.dtype == b.dtype and a.shape == b.shape and raw(a) == raw(b)
+
+
+def raw(tensor):
+    dense = tensor.detach().contiguous().reshape(-1)
+    return dense.view(torch.uint8).numpy().tobytes()
+
+
+def same_states(a, b):
+    """Whether two state dicts hold the same bits."""
+    assert a["state"].keys() == b["state"].keys()
+    for key, slot in a["state"].items():
+        assert slot.keys() == b["state"][key].keys()
+        for name, value in slot.items():
+            other = b["state"][key][name]
+            assert same(value, other), (key, name)
+    return True
+
+
+class Block(nn.Module):
+    """A small transformer that predicts the next of 32 words."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.embed = nn.Embedding(32, width)
+        self.layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
+        self.out = nn.Linear(width, 32)
+
+    def forward(self, words):
+        return self.out(self.layer(self.embed(words)))
+
+    def loss(self, step):
+        words = torch.randint(32, (4, 9), generator=torch.Generator().manual_seed(step))
+        return nn.functional.cross_entropy(self(words[:, :-1]).flatten(0, 1), words[:, 1:].flatten())
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3, groups=2), nn.ReLU(), nn.Conv2d(16, 8, 1))
+        self.out = nn.Linear(8, 4)
+
+    def loss(self, step):
+        generator = torch.Generator().manual_seed(step)
+        x = torch.randn(8, 3, 8, 8, generator=generator)
+        y = torch.randint(4, (8,), generator=generator)
+        return nn.functional.cross_entropy(self.out(self.body(x.to(self.out.weight.dtype)).mean((2, 3))), y)
+
+
+def seeded(model):
+    torch.manual_seed(0)
+    return model()
