@@ -57,7 +57,7 @@ class Optimizer(torch.optim.Optimizer):
         self._ranks = [max((p.ndim for p in group["params"]), default=0) for group in self.param_groups]
 
     def _check_group(self, group: Dict[str, Any]) -> None:
-        _check_rate(group["lr"], group)
+        _check_rate(self._rate(group), group)
         _check_modes(group)
         from_group(self.word, self._all_fields(), group)
         for param in group["params"]:
@@ -220,8 +220,6 @@ _MODES = {"foreach", "fused", "differentiable", "capturable"}
 
 
 def _check_rate(lr: Any, group: Mapping[str, Any]) -> None:
-    if lr is None:
-        return
     if isinstance(lr, Tensor):
         if group["foreach"] and not group["capturable"]:
             raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")

@@ -126,7 +126,7 @@ def test_closure_is_evaluated_with_gradients():
         loss.backward()
         return loss
 
-    losses = [float(optimizer.step(closure)) for _ in range(10)]
+    losses = [optimizer.step(closure).item() for _ in range(10)]
     assert losses[-1] < losses[0] and all(p.requires_grad for p in model.parameters())
 
 

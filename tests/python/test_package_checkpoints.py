@@ -1,0 +1,213 @@
+"""Save, load, go on equals never stopped, bit for bit; and checkpoints of other packages load."""
+
+import io
+
+import came_pytorch
+import pytest
+import safetensors.torch
+import torch
+import torch.distributed.checkpoint as dcp
+import transformers
+from package import MOMENTA, OPTIMIZERS, Convolutions, make, parameters, run, same, same_states, seeded, set_gradients
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+import came
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
+
+
+def through_torch(state_dict):
+    buffer = io.BytesIO()
+    torch.save(state_dict, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+def through_safetensors(state_dict):
+    """Tensors by name in one file, the groups beside it."""
+    flat = {f"{key}.{name}": value for key, slot in state_dict["state"].items() for name, value in slot.items()}
+    state = {}
+    for name, value in safetensors.torch.load(safetensors.torch.save(flat)).items():
+        key, name = name.split(".")
+        state.setdefault(int(key), {})[name] = value
+    return {"state": state, "param_groups": state_dict["param_groups"]}
+
+
+WAYS = {"memory": lambda s: s, "torch.save": through_torch, "safetensors": through_safetensors}
+
+
+def resume(word, dtype, way, **options):
+    """An optimizer that ran six steps, and one that ran three and was loaded into another for the rest."""
+    params, others = parameters(dtype), parameters(dtype)
+    straight, first, second = (make(word, p, **options) for p in (params, others, others))
+    run(straight, params, 6)
+    run(first, others, 3)
+    second.load_state_dict(way(first.state_dict()))
+    run(second, others, 3, first=3)
+    return straight, second, params, others
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("momentum_dtype", MOMENTA)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("word", OPTIMIZERS)
+def test_resuming_changes_no_bit(word, dtype, momentum_dtype, way):
+    options = {"momentum_dtype": momentum_dtype, "stochastic_rounding": True}
+    straight, second, params, others = resume(word, dtype, WAYS[way], **options)
+    assert all(same(p, q) for p, q in zip(params, others))
+    assert same_states(straight.state_dict(), second.state_dict())
+
+
+@pytest.mark.parametrize("word", ["adam", "adamw", "lamb"])
+def test_resuming_a_coded_second_moment_changes_no_bit(word):
+    straight, second, params, others = resume(word, torch.bfloat16, through_torch, second_moment_dtype="int8")
+    assert all(same(p, q) for p, q in zip(params, others))
+    assert same_states(straight.state_dict(), second.state_dict())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_loop_and_kernels_resume_each_other(fused):
+    params = parameters(torch.float64)
+    first, second = came.CAME(params, fused=fused), came.CAME(params, fused=not fused)
+    run(first, params, 2)
+    second.load_state_dict(first.state_dict())
+    second.param_groups[0]["fused"] = not fused
+    run(second, params, 1, first=2)
+    assert int(second.state[params[0]]["step"]) == 3
+
+
+class Model(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.weights = nn.ParameterList(parameters(dtype, [(7, 13), (31,), (), (8, 3, 3, 3)]))
+
+
+@pytest.mark.parametrize("momentum_dtype", [None, "int8"])
+@pytest.mark.parametrize("word", OPTIMIZERS)
+def test_distributed_checkpoints_change_no_bit(word, momentum_dtype, tmp_path):
+    model, other = Model(torch.bfloat16), Model(torch.bfloat16)
+    params, others = list(model.parameters()), list(other.parameters())
+    options = {"momentum_dtype": momentum_dtype, "stochastic_rounding": True}
+    straight, first = make(word, params, **options), make(word, others, **options)
+    run(straight, params, 6)
+    run(first, others, 3)
+    dcp.save({"o": get_optimizer_state_dict(other, first)}, checkpoint_id=tmp_path)
+    first.zero_grad()  # where there are gradients, torch makes no state to load into
+    second = make(word, others, **options)
+    before = [p.detach().clone() for p in others]
+    state = {"o": get_optimizer_state_dict(other, second)}  # makes state by a step with zero rate and gradients
+    assert all(same(p, q) for p, q in zip(others, before))
+    dcp.load(state, checkpoint_id=tmp_path)
+    set_optimizer_state_dict(other, second, state["o"])
+    run(second, others, 3, first=3)
+    assert all(same(p, q) for p, q in zip(params, others))
+    assert same_states(straight.state_dict(), second.state_dict())
+
+
+def go_on(ours, theirs, our_params, their_params):
+    """One more step of both with the same gradients; the largest difference over the largest move."""
+    before = [q.detach().clone() for q in their_params]
+    set_gradients(our_params, 99)
+    set_gradients(their_params, 99)
+    ours.step()
+    theirs.step()
+    worst = 0.0
+    for p, q, b in zip(our_params, their_params, before):
+        if p.numel():
+            worst = max(worst, ((p - q).abs().max() / (q - b).abs().max()).item())
+    return worst
+
+
+def test_checkpoints_of_came_pytorch_load_as_they_are():
+    """State of convolutions over their last two dimensions included; in f64, so that only the formulas can differ."""
+    theirs_net, ours_net = seeded(Convolutions).double(), seeded(Convolutions).double()
+    theirs = came_pytorch.CAME(theirs_net.parameters(), lr=1e-3)
+    for step in range(5):
+        theirs.zero_grad()
+        theirs_net.loss(step).backward()
+        theirs.step()
+    ours_net.load_state_dict(theirs_net.state_dict())
+    ours = came.CAME(ours_net.parameters(), lr=1.0, bias_correction=False)
+    ours.load_state_dict(through_torch(theirs.state_dict()))
+    group = ours.param_groups[0]
+    assert group["view"] == "last_two" and group["lr"] == 1e-3 and group["momentum_dtype"] is None
+    assert "RMS" not in ours.state_dict()["state"][0]
+    assert go_on(ours, theirs, list(ours_net.parameters()), list(theirs_net.parameters())) < 1e-10
+
+
+def test_own_options_survive_a_checkpoint_without_them():
+    params, others = parameters(torch.float32), parameters(torch.float32)
+    theirs = came_pytorch.CAME(params, lr=1e-3)
+    run(theirs, [p for p in params if p.numel()], 1)
+    ours = came.CAME(others, bias_correction=True, weight_decay=0.5)
+    ours.load_state_dict(theirs.state_dict())
+    assert ours.param_groups[0]["bias_correction"] and ours.param_groups[0]["weight_decay"] == 0.0
+
+
+@pytest.mark.parametrize("cls", [torch.optim.Adam, torch.optim.AdamW])
+def test_checkpoints_of_torch_load(cls):
+    params, others = parameters(torch.float64), parameters(torch.float64)
+    theirs = cls(params, lr=1e-2, weight_decay=0.1)
+    run(theirs, params, 4)
+    for p, q in zip(others, params):
+        p.data.copy_(q)
+    ours = getattr(came, cls.__name__)(others)
+    state = through_torch(theirs.state_dict())
+    for slot in state["state"].values():
+        slot["step"] = int(slot["step"])  # as torch 1.11 had it
+    ours.load_state_dict(state)
+    assert go_on(ours, theirs, others, params) < 1e-12
+
+
+def test_state_of_torch_in_bf16_becomes_f32():
+    params = parameters(torch.bfloat16)
+    theirs = torch.optim.AdamW(params)
+    run(theirs, params, 2)
+    ours = came.AdamW(params)
+    ours.load_state_dict(theirs.state_dict())
+    run(ours, params, 1, first=2)
+    assert ours.state[params[0]]["exp_avg"].dtype == torch.float32 and int(ours.state[params[0]]["step"]) == 3
+
+
+def test_checkpoints_of_transformers_load():
+    shapes = [(7, 13), (31,), (4, 3, 3, 3)]
+    params, others = parameters(torch.float64, shapes), parameters(torch.float64, shapes)
+    theirs = transformers.Adafactor(params, beta1=0.9)
+    run(theirs, params, 4)
+    for p, q in zip(others, params):
+        p.data.copy_(q)
+    ours = came.Adafactor(others, beta1=0.9)
+    ours.load_state_dict(through_torch(theirs.state_dict()))
+    assert ours.param_groups[0]["view"] == "last_two"
+    assert go_on(ours, theirs, others, params) < 1e-10
+
+
+def test_state_of_no_view_is_refused():
+    params = parameters(torch.float32, [(4, 3, 3)])
+    optimizer = came.CAME(params)
+    run(optimizer, params, 1)
+    state = optimizer.state_dict()
+    state["state"][0]["exp_avg_sq_row"] = torch.zeros(5)
+    with pytest.raises(ValueError, match=r"no view fits the loaded state of a parameter of shape \[4, 3, 3\]"):
+        came.CAME(params).load_state_dict(state)
+
+
+def test_state_of_other_options_is_refused():
+    params = parameters(torch.float32, [(4, 3)])
+    optimizer = came.CAME(params, momentum_dtype="int8")
+    run(optimizer, params, 1)
+    optimizer.param_groups[0]["momentum_dtype"] = "f32"
+    with pytest.raises(ValueError, match="state exp_avg of parameter 0 is torch.int8 .*expected float32"):
+        run(optimizer, params, 1)
+
+
+def test_counters_of_a_checkpoint_share_no_memory():
+    params = parameters(torch.float32)
+    optimizer = came.CAME(params)
+    run(optimizer, params, 1)
+    state = optimizer.state_dict()["state"]
+    assert len({slot["step"].untyped_storage().data_ptr() for slot in state.values()}) == len(params)
+    assert all(type(slot) is dict for slot in state.values())
+    run(optimizer, params, 1)
+    assert int(state[0]["step"]) == 1

@@ -1,0 +1,185 @@
+"""Bad input: what is refused, and that the message names the argument, what was given and what was expected."""
+
+import sys
+import types
+
+import pytest
+import torch
+from package import OPTIMIZERS, make, parameters, run, set_gradients
+from torch import nn
+
+import came
+
+
+def weight():
+    return [nn.Parameter(torch.ones(2, 3))]
+
+
+@pytest.mark.parametrize(
+    "cls, arguments, error, message",
+    [
+        (came.CAME, {"lr": -1.0}, ValueError, "Invalid learning rate: -1.0"),
+        (came.CAME, {"lr": float("nan")}, ValueError, "Invalid learning rate: nan"),
+        (came.CAME, {"lr": "fast"}, TypeError, "lr: 'fast' \\(str\\) given, expected a number"),
+        (came.CAME, {"lr": None}, TypeError, "lr: None"),
+        (came.CAME, {"lr": torch.ones(2)}, ValueError, "Tensor lr must be 1-element"),
+        (came.CAME, {"betas": (0.9, 1.5, 0.9)}, ValueError, "betas\\[1\\] is 1.5, expected a number in \\[0, 1\\)"),
+        (came.CAME, {"betas": (0.9, 0.999)}, ValueError, "betas: \\(0.9, 0.999\\) given, expected at least 3"),
+        (came.CAME, {"betas": 0.9}, ValueError, "betas: 0.9 given"),
+        (came.CAME, {"betas": (0.9, "b", 0.9)}, TypeError, "betas\\[1\\]: 'b' \\(str\\) given, expected a number"),
+        (came.CAME, {"eps": (0.0, 1e-16)}, ValueError, "eps\\[0\\] is 0, expected a finite number > 0"),
+        (came.CAME, {"eps": 1e-30}, ValueError, "eps: 1e-30 given, expected at least"),
+        (came.CAME, {"clip_threshold": 0}, ValueError, "clip_threshold is 0, expected a number > 0"),
+        (came.CAME, {"weight_decay": -0.1}, ValueError, "weight_decay is -0.1, expected a finite number >= 0"),
+        (came.CAME, {"max_grad_norm": -1}, ValueError, "max_grad_norm is -1"),
+        (came.CAME, {"view": "rows"}, ValueError, "view: 'rows' given, expected one of auto, fold, last_two"),
+        (came.CAME, {"momentum_dtype": "int2"}, ValueError, "momentum_dtype: 'int2' given, expected one of"),
+        (came.CAME, {"momentum_dtype": torch.int32}, ValueError, "momentum_dtype: 'int32' given"),
+        (came.CAME, {"seed": -1}, ValueError, "seed: -1 given, expected a whole number"),
+        (came.CAME, {"seed": 0.5}, TypeError, "seed: 0.5 given"),
+        (came.CAME, {"cautious": "yes"}, TypeError, "cautious: 'yes' given, expected True or False"),
+        (came.Adam, {"amsgrad": True}, ValueError, "amsgrad: True given, expected False"),
+        (came.Adam, {"betas": (1.0, 0.9)}, ValueError, "betas\\[0\\] is 1, expected a number in"),
+        (came.AdamW, {"eps": -1e-8}, ValueError, "eps is -1e-08, expected a finite number > 0"),
+        (came.SM3, {"beta1": 0.0, "cautious": True}, ValueError, "cautious is set with beta1 0"),
+        (came.Adafactor, {"lr": 1e-3}, ValueError, "Cannot combine manual `lr` \\(0.001\\) and `relative_step=True`"),
+        (came.Adafactor, {"relative_step": False}, ValueError, "lr: None given"),
+        (came.Adafactor, {"decay_rate": 0.8}, ValueError, "decay_rate is 0.8, expected a finite number <= 0"),
+        (
+            came.Adafactor,
+            {"lr": 1e-3, "relative_step": False, "warmup_init": True},
+            ValueError,
+            "`warmup_init=True` requires `relative_step=True`",
+        ),
+    ],
+)
+def test_arguments(cls, arguments, error, message):
+    with pytest.raises(error, match=message):
+        cls(weight(), **arguments)
+
+
+def test_an_option_of_a_group_is_checked_when_it_is_added_and_when_it_changes():
+    optimizer = came.CAME(weight())
+    with pytest.raises(ValueError, match="weight_decay is -1"):
+        optimizer.add_param_group({"params": weight(), "weight_decay": -1.0})
+    assert len(optimizer.param_groups) == 1
+    run(optimizer, optimizer.param_groups[0]["params"], 1)
+    optimizer.param_groups[0]["betas"] = (2.0, 0.9, 0.9)
+    with pytest.raises(ValueError, match="betas\\[0\\] is 2"):
+        run(optimizer, optimizer.param_groups[0]["params"], 1)
+
+
+@pytest.mark.parametrize("word", OPTIMIZERS)
+def test_forbidden_combinations_raise_as_in_torch(word):
+    with pytest.raises(RuntimeError, match="`fused` and `foreach` cannot be `True` together"):
+        make(word, weight(), fused=True, foreach=True)
+    with pytest.raises(RuntimeError, match="`fused` does not support `differentiable`"):
+        make(word, weight(), fused=True, differentiable=True)
+    with pytest.raises(RuntimeError, match="`capturable` needs the kernels"):
+        make(word, weight(), fused=False, capturable=True)
+    if word != "adafactor":
+        with pytest.raises(ValueError, match="lr as a Tensor is not supported for capturable=False and foreach=True"):
+            make(word, weight(), lr=torch.tensor(1e-3), foreach=True)
+    with pytest.raises(RuntimeError, match="floating point Tensors of supported devices.*meta"):
+        make(word, [nn.Parameter(torch.ones(2, device="meta"))], fused=True)
+
+
+def test_what_cannot_be_differentiated_is_refused():
+    p = torch.ones(2, 2, requires_grad=True).clone()
+    p.retain_grad()
+    p.grad = torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match="`differentiable` does not support `momentum_dtype`"):
+        came.CAME([p], differentiable=True, momentum_dtype="int8").step()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_sparse_gradients(fused):
+    params = weight()
+    params[0].grad = torch.ones(2, 3).to_sparse()
+    with pytest.raises(RuntimeError, match="CAME does not support sparse gradients"):
+        came.CAME(params, fused=fused).step()
+    run(came.CAME(params, fused=fused), params, 1)
+
+
+def test_sparse_gradients_after_dense_ones():
+    params = weight()
+    optimizer = came.CAME(params)
+    run(optimizer, params, 1)
+    params[0].grad = torch.ones(2, 3).to_sparse()
+    with pytest.raises(RuntimeError, match="CAME does not support sparse gradients"):
+        optimizer.step()
+
+
+def test_complex_parameters():
+    with pytest.raises(TypeError, match="CAME: a parameter is torch.complex64, expected real numbers"):
+        came.CAME([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
+
+
+def test_float8_parameters():
+    p = nn.Parameter(torch.ones(2, 2).to(torch.float8_e4m3fn), requires_grad=False)
+    p.grad = torch.ones(2, 2).to(torch.float8_e4m3fn)
+    with pytest.raises(TypeError, match="parameter 0: its parameter is torch.float8_e4m3fn, expected float64"):
+        came.CAME([p]).step()
+
+
+class FlatParameter(nn.Parameter):
+    """Named like FSDP1's."""
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [
+        lambda: FlatParameter(torch.ones(6)),
+        lambda: marked("_fsdp_flattened", True),
+        lambda: marked("ds_id", 3),
+    ],
+)
+def test_flat_parameters_are_refused_with_advice(flat):
+    for word in ("came", "adafactor", "lamb", "sm3"):
+        with pytest.raises(RuntimeError, match="flat piece of several .*use FSDP2 \\(`fully_shard`\\)"):
+            make(word, [flat()])
+    came.AdamW([flat()])  # to it a piece is as good as the whole
+
+
+def marked(name, value):
+    p = nn.Parameter(torch.ones(6))
+    setattr(p, name, value)
+    return p
+
+
+def test_a_group_that_a_wrapper_flattens_is_refused():
+    """As DeepSpeed's ZeRO 1 and 2 do to an optimizer they are given."""
+    params = [nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(3))]
+    optimizer = came.CAME(params)
+    flat = nn.Parameter(torch.ones(9))
+    flat.grad = torch.ones(9)
+    optimizer.param_groups[0]["params"] = [flat]
+    with pytest.raises(RuntimeError, match="1-D tensors in place of a group's matrices"):
+        optimizer.step()
+
+
+def test_dtensors_are_refused():
+    p = nn.Parameter(torch.ones(2))
+    p._local_tensor, p.placements = p.data, ()
+    with pytest.raises(NotImplementedError, match="does not step DTensor"):
+        came.CAME([p])
+
+
+def test_a_norm_over_two_places_is_refused():
+    params = parameters(torch.float32)
+    optimizer = came.CAME([{"params": params[:2]}, {"params": params[2:], "fused": False}], max_grad_norm=1.0)
+    set_gradients(params, 0)
+    with pytest.raises(ValueError, match="max_grad_norm: the norm is over all parameters"):
+        optimizer.step()
+
+
+def test_without_torch_the_names_say_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [n for n in sys.modules if n.startswith("came.") and n not in ("came.native", "came.library")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(came.__dict__, "optimizers", raising=False)
+    with pytest.raises(ImportError, match="came.CAME needs PyTorch 2.4 or later: pip install torch"):
+        came.CAME  # noqa: B018
+    assert isinstance(came, types.ModuleType)
+    with pytest.raises(AttributeError, match="has no attribute 'Lion'"):
+        came.Lion  # noqa: B018

@@ -1,0 +1,58 @@
+"""`pip install .` of a clean copy gives one wheel for every Python 3, which steps in a venv that holds nothing but torch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMOKE = """
+import torch, came
+from came import library
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+for cls in (came.CAME, came.Adafactor, came.Adam, came.AdamW, came.LAMB, came.SM3):
+    optimizer = cls(model.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).square().mean().backward()
+        optimizer.step()
+    assert all(p.isfinite().all() for p in model.parameters())
+print("ok", library.library()._name)
+"""
+
+
+def run(*command, **environment):
+    settings = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CAME_LIBRARY")}
+    done = subprocess.run([*map(str, command)], env={**settings, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = folder / "came"
+    files = run("git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    for name in filter(None, files):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, copy)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def test_one_wheel_for_every_python(wheel):
+    assert wheel.name == "came-0.1.0-py3-none-linux_x86_64.whl"
+
+
+def test_installs_beside_torch_alone(wheel, tmp_path):
+    import torch
+
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", f"torch=={torch.__version__.split('+')[0]}", wheel)
+    printed = run(python, "-c", SMOKE)
+    assert printed == f"ok {tmp_path.resolve() / 'venv'}" + printed[printed.index("/lib/") :] and "/came/lib/libcame.so" in printed
