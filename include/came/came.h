@@ -174,6 +174,20 @@ static inline came_tensor came_tensor_make(void* data, came_dtype dtype, const i
   return tensor;
 }
 
+/** The object at `index` of a list that a framework keeps, not taken over: PyList_GetItem is one. */
+typedef void* (*came_list_item)(void* list, intptr_t index);
+/** Fills a DLTensor with what an object is, without taking it over; 0: done.  In DLPack 1.3's exchange interface:
+ * dltensor_from_py_object_no_sync. */
+typedef int (*came_dlpack_lend)(void* object, void* dl_tensor);
+
+/**
+ * Points `tensors`, whose shapes, dtypes and devices are set, at the memory of the objects of a list: one call in place
+ * of several per tensor, for languages in which a call costs more than its work.  Returns how many come before the
+ * first that does not fit: one that is `none`, is not dense and row-major, or has another shape, dtype or device.
+ */
+CAME_API int64_t came_tensors_borrow(came_tensor* tensors, int64_t count, void* list, came_list_item item,
+                                     const void* none, came_dlpack_lend lend);
+
 /** What a plan knows of one parameter. */
 typedef struct came_tensor_spec {
   uint32_t struct_size;        /**< sizeof(came_tensor_spec). */

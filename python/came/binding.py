@@ -2,9 +2,10 @@
 
 A binding holds the parameters of one device that have had a gradient.  It lives until an option, a shape, a type or the
 list of parameters changes; between steps only addresses are written.  The Python work per step is a few passes over lists in
-C, since a model has hundreds of tensors: 398 of them must cost well under 150 microseconds.
+C, since a model has hundreds of tensors.
 """
 
+from functools import lru_cache
 from operator import is_
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
@@ -17,6 +18,12 @@ from .state import Slot
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
 _data_ptr, _is_contiguous = Tensor.data_ptr, Tensor.is_contiguous
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@lru_cache(maxsize=None)
+def lender() -> Optional[native.Lender]:
+    """How torch tells addresses; None before 2.10."""
+    return native.Lender.of(Tensor)
 
 
 class Member(NamedTuple):
@@ -36,6 +43,7 @@ class Gradients(NamedTuple):
 
     tensors: List[Any]  # None where there is none
     active: Optional[List[bool]]  # None: all there
+    placed: bool = False  # their addresses are in the table already
 
 
 def _spec(member: Member) -> native.Spec:
@@ -87,10 +95,12 @@ class Binding:
         for slot in self.slots:
             slot.changed = self._note_change
         self._grad_dtypes = [getattr(torch, str(spec.grad_dtype)) for spec in self.specs]
-        self._param_data: List[int] = []
+        self._param_data: Optional[List[int]] = []  # addresses, unless they are in the table already
         self._strided: List[int] = []
+        self._lender = None
         if kernels:
             self._bind_call()
+            self._lender = lender()
 
     # ---- binding -------------------------------------------------------------------------------------
 
@@ -156,6 +166,9 @@ class Binding:
         """Whether parameters and state are still those that were bound; addresses may have changed."""
         if self.stale:
             return False
+        if self._borrow(self.params, "params"):
+            self._strided, self._param_data = [], None
+            return True
         data = list(map(_data_ptr, self.params))
         if data == self._param_data:
             return True
@@ -169,6 +182,8 @@ class Binding:
     def gradients(self) -> Optional[Gradients]:
         """Gradients of all parameters; None if their types are no longer those that were bound."""
         grads = [param.grad for param in self.params]
+        if self._borrow(grads, "grads"):
+            return Gradients(grads, None, placed=True)
         try:
             if all(map(_is_contiguous, grads)) and [grad.dtype for grad in grads] == self._grad_dtypes:
                 return Gradients(grads, None)
@@ -184,6 +199,15 @@ class Binding:
         active = [grad is not None for grad in grads]
         return Gradients(grads, None if all(active) else active)
 
+    def _borrow(self, tensors: List[Any], table: str) -> bool:
+        """Writes addresses and checks everything else in C, if torch can, and all of them fit."""
+        if self._lender is None:
+            return False
+        try:
+            return getattr(self.call, table).borrow(tensors, self._lender)
+        except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
+            return False
+
     def plain(self, gradients: Gradients) -> bool:
         """Whether kernels can take every parameter and gradient as it lies in memory."""
         own = all(map(is_, gradients.tensors, (param.grad for param in self.params)))
@@ -197,21 +221,22 @@ class Binding:
         found_inf: Optional[Tensor],
     ) -> None:
         """One step of the kernels."""
-        call, (grads, active), written = self.call, gradients, self.params
+        call, (grads, active, placed), written = self.call, gradients, self.params
         call.set_active(active)
-        if active is None:
+        if placed:
+            pass
+        elif active is None:
             call.grads.data = list(map(_data_ptr, grads))
         else:
             call.grads.data = [0 if grad is None else grad.data_ptr() for grad in grads]
             written = [param for param, grad in zip(self.params, grads) if grad is not None]
         copies = [(k, self.params[k].detach().contiguous()) for k in self._strided if grads[k] is not None]
-        data = self._param_data
-        if copies:
+        if self._param_data is not None:
             # Kernels see rows and columns of the logical tensor, whatever order its memory has.
-            data = list(data)
+            data = list(self._param_data)
             for k, copy in copies:
                 data[k] = copy.data_ptr()
-        call.params.data = data
+            call.params.data = data
         self._set_rates(rates)
         kept = [self._set_scalar("grad_scale", grad_scale), self._set_scalar("found_inf", found_inf)]
         call.run(torch.cuda.current_stream(self.device).cuda_stream if self._place == native.ON_CUDA else None)

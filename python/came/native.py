@@ -285,6 +285,41 @@ class Table:
             self._addresses[:] = array("Q", addresses)
             self._data = addresses
 
+    def borrow(self, objects: List[Any], lender: "Lender") -> bool:
+        """Points the table at the memory of a framework's tensors; False if one does not fit."""
+        self._data = []
+        count = len(self.tensors)
+        return lender.borrow(self.tensors, count, objects, lender.item, id(None), lender.lend) == count
+
+
+class Lender:
+    """A framework's tensor class that tells addresses in C: DLPack's exchange interface, which torch has from 2.10 on.
+
+    Forty times as fast as asking each tensor in Python for its address, type, shape and strides.
+    """
+
+    _LEND = 40  # where dltensor_from_py_object_no_sync lies in version 1 of the interface
+
+    def __init__(self, capsule: Any) -> None:
+        python = ctypes.pythonapi
+        pointer = python.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = _ptr, [ctypes.py_object, _text]
+        interface = pointer(capsule, b"dlpack_exchange_api")
+        self.major = _u32.from_address(interface).value
+        self.lend = _ptr.from_address(interface + self._LEND).value
+        self.item = ctypes.cast(python.PyList_GetItem, _ptr).value
+        # Called with the interpreter's lock held, which both functions need.
+        self.borrow = ctypes.PyDLL(library()._name).came_tensors_borrow
+        self.borrow.restype = _i64
+        self.borrow.argtypes = [_ptr, _i64, ctypes.py_object, _ptr, _ptr, _ptr]
+
+    @classmethod
+    def of(cls, tensor_class: Any) -> "Optional[Lender]":
+        """The lender of a class; None if it has none that is understood here."""
+        capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
+        made = cls(capsule) if capsule is not None else None
+        return made if made is not None and made.major == 1 and made.lend else None
+
 
 class Call:
     """The arguments of a step of one plan, kept from step to step."""
