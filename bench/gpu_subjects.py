@@ -85,6 +85,7 @@ SUBJECTS = [
     rival("adafactor", "torch-foreach", torch.optim.Adafactor, foreach=True),
     TRANSFORMERS,
     ours("adafactor"),
+    ours("adafactor", "no momentum", beta1=0),  # as torch.optim.Adafactor
     ours("sm3"),
     ours("lamb"),
     _fused("bf16", 14),  # both its moments are bf16

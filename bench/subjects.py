@@ -26,7 +26,7 @@ LR = 1e-8
 DECAY = 0.01
 
 # A code's scale is an f32 for each block of 128 elements.
-BYTES = {"f32": 4, "bf16": 2, "int8": 1 + 4 / 128, "int4": 0.5 + 4 / 128}
+BYTES = {"none": 0, "f32": 4, "bf16": 2, "int8": 1 + 4 / 128, "int4": 0.5 + 4 / 128}
 
 
 def bytes_moved(word: str, parameter: str, momentum: str) -> float:
@@ -116,7 +116,8 @@ class Subject:
 def ours(word: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
     dtype = torch.bfloat16 if parameter == "bf16" else torch.float32
     make = partial(Ours, word=word, momentum_dtype=momentum, **options)
-    return Subject(word, "libcame", make, variant, dtype, bytes_moved(word, parameter, momentum))
+    kept = momentum if options.get("beta1") != 0 else "none"
+    return Subject(word, "libcame", make, variant, dtype, bytes_moved(word, parameter, kept))
 
 
 def imported(module: str, name: str) -> Callable:

@@ -129,7 +129,7 @@ CAME_ROUTE void direct_elements(const Subject<typename K::T>& s, const Part& par
   constexpr int N = K::N;
   const Place grad = s.grad(part.batch);
   const Direction<K> direct(s, part.batch);
-  const Place full = s.full(s.t.states.full);
+  const Place full = s.full(s.t.states.full, part.batch);
   const T by = Update<T>(s).full_factor();
   for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
     typename Direction<K>::Loaded raw;
@@ -146,26 +146,41 @@ CAME_ROUTE void direct_elements(const Subject<typename K::T>& s, const Part& par
 }
 
 template <class K>
-__global__ void __launch_bounds__(kNarrow, 2) direction_kernel(const __grid_constant__ Args a) {
+CAME_ROUTE void direct_other(const Args& a, const Desk& desk, int& agreements) {
+  const Subject<typename K::T> s(a, desk, K::kPlain);
+  if (s.t.factored) {
+    direct_matrices<K>(s, desk.part, agreements);
+  } else {
+    direct_elements<K>(s, desk.part, agreements);
+  }
+}
+
+template <class T>
+CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
+  const Team<kNarrow> team;
+  const Subject<T> s(a, desk, false);
+  if (s.o.cautious != 0) count_agreement(team, s, agreements);
+  arrive<Add>(
+      team, s, desk.part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      [&] { finish_agreement(team, s, a.phase, true); });
+}
+
+template <class K>
+__global__ void __launch_bounds__(kNarrow, 3) direction_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
-  if (s.k.active == 0) return;
+  const Desk& desk = desk_of(a);
+  if (desk.scalars.active == 0) return;
+  const Subject<T> s(a, desk, K::kPlain);
   int agreements = 0;
-  if (!s.t.factored) {
-    direct_elements<K>(s, part, agreements);
-  } else if (s.column_factors(part.batch) != nullptr) {
-    direct_rows<K>(s, part, agreements);
+  if (s.column_factors(desk.part.batch) != nullptr) {
+    direct_rows<K>(s, desk.part, agreements);
   } else {
-    direct_matrices<K>(s, part, agreements);
+    int counted = 0;
+    direct_other<K>(a, desk, counted);
+    agreements = counted;
   }
-  if (a.phase_kind == PhaseKind::apply) return;
-  const Team<kNarrow> team;
-  if (!K::kPlain && s.o.cautious != 0) count_agreement(team, s, agreements);
-  arrive<Add>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
-      [&] { finish_agreement(team, s, a.phase, true); });
+  if (a.phase_kind != PhaseKind::apply) end_part<T>(a, desk, agreements);
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {

@@ -9,13 +9,14 @@ namespace came::cuda {
 namespace {
 
 template <class K>
-__global__ void __launch_bounds__(kNarrow) moments_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = N == 4 ? 2 : 1;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
+  const Desk& desk = desk_of(a);
+  const Part& part = desk.part;
+  const Subject<T> s(a, desk, K::kPlain);
   if (s.k.active == 0) return;
   const Team<kNarrow> team;
   const Moments<K> moments(s, part.batch);

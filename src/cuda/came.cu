@@ -78,8 +78,8 @@ CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& 
   const Team<kWide> team;
   const Place grad = s.grad(part.batch);
   const Place momentum = s.momentum(part.batch);
-  const Place full = s.full(s.t.states.full);
-  const Place residual = s.full(s.t.states.res_full);
+  const Place full = s.full(s.t.states.full, part.batch);
+  const Place residual = s.full(s.t.states.res_full, part.batch);
   const T rate = static_cast<T>(1 - s.o.beta1);
   const T rate3 = static_cast<T>(1 - s.o.beta3);
   const T eps = static_cast<T>(s.o.eps2);
@@ -205,30 +205,46 @@ CAME_ROUTE void blend_columns(const Subject<typename K::T>& s, const Part& part,
   }
 }
 
+/// All but owned rows.
+template <class K>
+CAME_ROUTE void blend_other(const Args& a, const Desk& desk, int& agreements) {
+  const Subject<typename K::T> s(a, desk, K::kPlain);
+  if (!s.t.factored) {
+    blend_elements<K>(Update<typename K::T>(s), desk.part, agreements);
+  } else if (s.t.owner == Owner::matrix) {
+    blend_matrices<K>(s, desk.part, agreements);
+  } else {
+    blend_columns<K>(s, desk.part, agreements);
+  }
+}
+
+template <class T>
+CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
+  const Team<kWide> team;
+  const Subject<T> s(a, desk, false);
+  if (s.o.cautious != 0) count_agreement(team, s, agreements);
+  const Factors<T> factors = instability(s);
+  arrive<Add>(
+      team, s, desk.part.batch, s.t.factored ? &factors : nullptr,
+      [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
+      [&] { finish_agreement(team, s, a.phase, true); });
+}
+
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
-  if (s.k.active == 0) return;
+  const Desk& desk = desk_of(a);
+  if (desk.scalars.active == 0) return;
   int agreements = 0;
-  if (!s.t.factored) {
-    blend_elements<K>(Update<T>(s), part, agreements);
-  } else if (s.t.owner == Owner::rows) {
-    blend_rows<K>(s, part, agreements);
-  } else if (s.t.owner == Owner::matrix) {
-    blend_matrices<K>(s, part, agreements);
+  if (desk.tensor.factored && desk.tensor.owner == Owner::rows) {
+    blend_rows<K>(Subject<T>(a, desk, K::kPlain), desk.part, agreements);
   } else {
-    blend_columns<K>(s, part, agreements);
+    int counted = 0;  // with a place of its own, which the main route's needs not
+    blend_other<K>(a, desk, counted);
+    agreements = counted;
   }
-  const Team<kWide> team;
-  if (!K::kPlain && s.o.cautious != 0) count_agreement(team, s, agreements);
-  const Factors<T> factors = instability(s);
-  arrive<Add>(
-      team, s, part.batch, s.t.factored ? &factors : nullptr,
-      [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
-      [&] { finish_agreement(team, s, a.phase, true); });
+  end_part<T>(a, desk, agreements);
 }
 
 /// theta <- theta - lr wd theta - lr m / sqrt(S) : (13)
@@ -319,7 +335,7 @@ CAME_ROUTE void apply_elements(const Subject<typename K::T>& s, const Part& part
   using S = typename Statistic<T>::Type;
   constexpr int N = K::N;
   const Apply<K> apply(s, part.batch);
-  const Place residual = s.full(s.t.states.res_full);
+  const Place residual = s.full(s.t.states.res_full, part.batch);
   const double by = s.k.lr * s.derived(0).direction;
   const T step = static_cast<T>(residual ? by * s.derived(0).confidence : by);
   for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
@@ -331,17 +347,25 @@ CAME_ROUTE void apply_elements(const Subject<typename K::T>& s, const Part& part
 }
 
 template <class K>
+CAME_ROUTE void apply_other(const Args& a, const Desk& desk) {
+  const Subject<typename K::T> s(a, desk, K::kPlain);
+  if (s.t.factored) {
+    apply_matrices<K>(s, desk.part);
+  } else {
+    apply_elements<K>(s, desk.part);
+  }
+}
+
+template <class K>
 __global__ void __launch_bounds__(kNarrow, 4) apply_kernel(const __grid_constant__ Args a) {
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<typename K::T> s(a, part.tensor);
-  if (s.k.active == 0) return;
-  if (!s.t.factored) {
-    apply_elements<K>(s, part);
-  } else if (s.column_factors(part.batch) != nullptr) {
-    apply_rows<K>(s, part);
+  const Desk& desk = desk_of(a);
+  if (desk.scalars.active == 0) return;
+  const Subject<typename K::T> s(a, desk, K::kPlain);
+  if (s.column_factors(desk.part.batch) != nullptr) {
+    apply_rows<K>(s, desk.part);
   } else {
-    apply_matrices<K>(s, part);
+    apply_other<K>(a, desk);
   }
 }
 

@@ -23,8 +23,9 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
   constexpr int N = K::N;
   constexpr int R = N == 4 ? 2 : 1;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
+  const Desk& desk = desk_of(a);
+  const Part& part = desk.part;
+  const Subject<T> s(a, desk, K::kPlain);
   if (s.k.active == 0) return;
   const Team<kNarrow> team;
   const Moments<K> moments(s, part.batch);

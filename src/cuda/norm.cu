@@ -11,14 +11,15 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   constexpr int N = K::N;
   constexpr int R = 4;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
+  const Desk& desk = desk_of(a);
+  const Part& part = desk.part;
+  const Subject<T> s(a, desk, K::kPlain);
   if (s.k.active == 0) return;
   const Team<kNarrow> team;
-  const Place grad = s.grad(0);
   const T factor = s.factor();
   double sum = 0;
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
+    const Place grad = s.grad(b);
     for_vectors<K, R>(team, s, b, part, [&](const typename K::At(&w)[R]) {
       typename K::Param::template Raw<N> raw[R];
 #pragma unroll

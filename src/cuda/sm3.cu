@@ -144,7 +144,7 @@ CAME_ROUTE void cover_elements(const Subject<typename K::T>& s, const Part& part
   constexpr int N = K::N;
   const Team<kWide> team;
   const Cover<K> cover(s, part.batch);
-  const Place full = s.full(s.t.states.full);
+  const Place full = s.full(s.t.states.full, part.batch);
   for_vectors<K, 1>(team, s, part.batch, part, [&](const typename K::At(&w)[1]) {
     const auto raw = cover.load(w[0]);
     T v[N];
@@ -168,23 +168,36 @@ CAME_ROUTE void finish_cover(const Team<Threads>& team, const Subject<T>& s, int
 }
 
 template <class K>
+CAME_ROUTE void cover_other(const Args& a, const Desk& desk) {
+  const Subject<typename K::T> s(a, desk, K::kPlain);
+  if (s.t.factored) {
+    cover_matrices<K>(s, desk.part);
+  } else {
+    cover_elements<K>(s, desk.part);
+  }
+}
+
+template <class T>
+CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
+  const Team<kWide> team;
+  const Subject<T> s(a, desk, false);
+  arrive<Largest>(
+      team, s, desk.part.batch, static_cast<const Factors<T>*>(nullptr),
+      [&](int64_t b) { finish_cover(team, s, a.phase, b, true); }, [] {});
+}
+
+template <class K>
 __global__ void __launch_bounds__(kWide, 2) cover_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
-  if (s.k.active == 0) return;
-  if (!s.t.factored) {
-    cover_elements<K>(s, part);
-  } else if (s.t.owner == Owner::matrix) {
-    cover_matrices<K>(s, part);
+  const Desk& desk = desk_of(a);
+  if (desk.scalars.active == 0) return;
+  if (desk.tensor.factored && desk.tensor.owner != Owner::matrix) {
+    cover_tile<K>(Subject<T>(a, desk, K::kPlain), desk.part);
   } else {
-    cover_tile<K>(s, part);
+    cover_other<K>(a, desk);
   }
-  const Team<kWide> team;
-  arrive<Largest>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr),
-      [&](int64_t b) { finish_cover(team, s, a.phase, b, true); }, [] {});
+  end_part<T>(a, desk);
 }
 
 /// Counts the elements that agree with the gradient, or moves the parameters by them.
@@ -193,8 +206,9 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
   using T = typename K::T;
   constexpr int N = K::N;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
+  const Desk& desk = desk_of(a);
+  const Part& part = desk.part;
+  const Subject<T> s(a, desk, K::kPlain);
   if (s.k.active == 0 || s.o.cautious == 0) return;
   const Team<kNarrow> team;
   const bool applies = a.phase_kind == PhaseKind::apply;

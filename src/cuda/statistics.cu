@@ -6,15 +6,38 @@
 namespace came::cuda {
 namespace {
 
-/// All but the rule: rows that are owned and not very wide.
+/// The rule: rows that are owned and not very wide.
 template <class K>
-CAME_ROUTE void run_other(const Subject<typename K::T>& s, const Part& part, RowSums<typename K::T, kWide>& sums) {
+CAME_MAIN_ROUTE bool run_rows(const Args& a, const Desk& desk, RowSums<typename K::T, kWide>& sums) {
   using T = typename K::T;
+  constexpr int64_t kReach = static_cast<int64_t>(kWide) * K::N;
+  const Subject<T> s(a, desk, K::kPlain);
+  const Part& part = desk.part;
+  if (!s.t.factored || s.t.owner != Owner::rows || s.t.cols <= kNarrowRow || s.t.cols > 2 * kReach) return false;
+  const Team<kWide> team;
+  const Update<T> update(s);
+  const Visit<K, kWide> visit(team, update, sums, part.batch);
+  T* plain = s.cols(part, a.phase, 0);
+  T* weighted = s.cols(part, a.phase, 1);
+  if (s.t.cols <= kReach) {
+    visit.template rows_held<true, 1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
+  } else {
+    visit.template rows_held<true, 2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
+  }
+  return true;
+}
+
+/// All else.
+template <class K>
+CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T, kWide>& sums) {
+  using T = typename K::T;
+  const Subject<T> s(a, desk, K::kPlain);
+  const Part& part = desk.part;
   const Update<T> update(s);
   const Team<kWide> block;
   double* scalars = s.scalars(part);
   if (!s.t.factored) {
-    const double sum = Visit<K, kWide>(block, update, sums).elements(part);
+    const double sum = Visit<K, kWide>(block, update, sums, part.batch).elements(part);
     if (block.rank == 0) scalars[0] = sum;
     return;
   }
@@ -24,7 +47,7 @@ CAME_ROUTE void run_other(const Subject<typename K::T>& s, const Part& part, Row
       using Group = std::decay_t<decltype(team)>;
       // A warp that has a matrix to itself needs no sums of other warps.
       auto& own = reinterpret_cast<RowSums<T, Group::kThreads>&>(sums);
-      const double of_matrix = Visit<K, Group::kThreads>(team, update, own).whole_matrix(b, columns);
+      const double of_matrix = Visit<K, Group::kThreads>(team, update, own, b).whole_matrix(b, columns);
       if (team.rank == 0) sum += of_matrix;
       team.sync();
     });
@@ -32,7 +55,7 @@ CAME_ROUTE void run_other(const Subject<typename K::T>& s, const Part& part, Row
     if (block.rank == 0) scalars[0] = sum;
     return;
   }
-  const Visit<K, kWide> visit(block, update, sums);
+  const Visit<K, kWide> visit(block, update, sums, part.batch);
   Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
   if (s.t.owner == Owner::rows) {
     visit.owned_rows(part.batch, {part.row, part.rows}, s.cols(part, s.a.phase, 0), s.cols(part, s.a.phase, 1));
@@ -49,13 +72,15 @@ CAME_ROUTE void run_other(const Subject<typename K::T>& s, const Part& part, Row
 
 /// Adafactor: squares of the parameters, for a rate relative to their size : (15)
 template <class K>
-CAME_ROUTE void sum_parameters(const Subject<typename K::T>& s, const Part& part) {
+CAME_ROUTE void sum_parameters(const Args& a, const Desk& desk) {
   using T = typename K::T;
   constexpr int N = K::N;
+  const Subject<T> s(a, desk, K::kPlain);
+  const Part& part = desk.part;
   const Team<kWide> team;
-  const Place param = s.param(0);
   double sum = 0;
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
+    const Place param = s.param(b);
     for_vectors<K, 2>(team, s, b, part, [&](const typename K::At(&w)[2]) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -72,33 +97,26 @@ CAME_ROUTE void sum_parameters(const Subject<typename K::T>& s, const Part& part
   if (team.rank == 0) s.scalars(part)[s.slot(s.a.phase).scalars - 1] = sum;
 }
 
+template <class T>
+CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
+  const Team<kWide> team;
+  const Subject<T> s(a, desk, false);
+  const Update<T> update(s);
+  arrive<Add>(
+      team, s, desk.part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
+      [&] { update.finish_statistics(team, a.phase, true); });
+}
+
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) statistics_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
-  if (s.k.active == 0) return;
+  const Desk& desk = desk_of(a);
+  if (desk.scalars.active == 0) return;
   __shared__ RowSums<T, kWide> sums;
-  const Team<kWide> team;
-  const Update<T> update(s);
-  constexpr int64_t kReach = static_cast<int64_t>(kWide) * K::N;
-  if (s.t.factored && s.t.owner == Owner::rows && s.t.cols > kNarrowRow && s.t.cols <= 2 * kReach) {
-    const Visit<K, kWide> visit(team, update, sums);
-    T* plain = s.cols(part, a.phase, 0);
-    T* weighted = s.cols(part, a.phase, 1);
-    if (s.t.cols <= kReach) {
-      visit.template rows_held<true, 1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
-    } else {
-      visit.template rows_held<true, 2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
-    }
-  } else {
-    run_other<K>(s, part, sums);
-  }
-  if (s.o.scale_parameter != 0) sum_parameters<K>(s, part);
-  arrive<Add>(
-      team, s, part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
-      [&] { update.finish_statistics(team, a.phase, true); });
+  if (!run_rows<K>(a, desk, sums)) run_other<K>(a, desk, sums);
+  if (desk.options.scale_parameter != 0) sum_parameters<K>(a, desk);
+  end_part<T>(a, desk);
 }
 
 /// The sum of squared updates, where a matrix is held neither by whole rows nor by whole columns.
@@ -107,12 +125,13 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   using T = typename K::T;
   constexpr int N = K::N;
   if (is_skipped(a)) return;
-  const Part part = a.parts[blockIdx.x];
-  const Subject<T> s(a, part.tensor);
+  const Desk& desk = desk_of(a);
+  const Part& part = desk.part;
+  const Subject<T> s(a, desk, K::kPlain);
   if (s.k.active == 0) return;
   const Update<T> update(s);
   const Team<kWide> team;
-  const Place grad = s.grad(0);
+  const Place grad = s.grad(part.batch);
   double sum = 0;
   for_panel<K, 1>(
       team, s, shelves<T, kWide>().block, part.batch, Range{part.row, part.rows}, Range{part.col, part.cols},

@@ -68,7 +68,7 @@ Kind kind_of(const TensorTable& t, bool cautious) {
   const bool alike = t.dtype == t.grad_dtype && (t.dtype == DType::f32 || t.dtype == DType::bf16);
   // Where one number says where elements are: storage.cuh, Where<true>.
   const int64_t unit = t.states.momentum_scale != 0 ? algorithms::kMomentumBlock : 4;
-  const bool plain = t.cols % unit == 0 && t.cols == t.whole_cols && t.cols < (int64_t{1} << 31);
+  const bool plain = t.cols % unit == 0 && t.cols == t.whole_cols && t.near;
   if (!alike || !plain || t.states.second_scale != 0 || cautious) return Kind::any32;
   const bool wide = t.dtype == DType::f32;
   if (t.states.momentum_scale != 0) return wide ? Kind::f32_codes : Kind::bf16_codes;
@@ -200,12 +200,19 @@ Content content_of(const core::Plan& plan) {
     const bool halved =
         plan.algorithm == Algorithm::came && t.factored && t.owner == Owner::rows && tile.rows.count > kHalved;
     c.tiles.push_back({tile.tensor, tile.batch.begin, tile.batch.count, tile.rows.begin, tile.rows.count,
-                       tile.cols.begin, tile.cols.count, tile.partial, 0, halved ? 2 : 1});
+                       tile.cols.begin, tile.cols.count, tile.partial, 0, halved ? 2 : 1, t.group,
+                       t.first_state + 2 * tile.tensor});
   }
   for (size_t k = 0; k < plan.tensors.size(); ++k) {
     TensorTable table = table_of(plan, plan.tensors[k], static_cast<int64_t>(k));
     c.blocks += table.blocks;
     if (!table.factored && !table.sharded && table.contiguous) flatten(table, c.tiles);
+    constexpr int64_t kFar = int64_t{1} << 31;
+    table.near = true;
+    for (int64_t tile = 0; tile < table.blocks * table.tiles; ++tile) {
+      const Part& part = c.tiles[static_cast<size_t>(table.tile + tile)];
+      if (table.cols >= kFar || part.rows >= kFar / std::max<int64_t>(1, table.cols)) table.near = false;
+    }
     c.tensors.push_back(table);
   }
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
@@ -273,7 +280,7 @@ Room room_of(const core::Plan& plan) {
   // Pointers, then rates and counters where those lie on the host.
   room.arrivals = room.words + plan.state_count + 3 * tensors + static_cast<int64_t>(plan.groups.size()) + 2;
   room.agreements = room.arrivals + words((blocks + tensors) * static_cast<int64_t>(sizeof(unsigned)));
-  room.total = room.agreements + tensors;
+  room.total = room.agreements + tensors + kMostPointers;  // some are read that a tensor does not have
   return room;
 }
 

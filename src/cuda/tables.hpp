@@ -19,6 +19,9 @@ using core::Range;
 enum class Kind : int32_t { f32_f32, f32_bf16, f32_codes, bf16_f32, bf16_bf16, bf16_codes, any32, any64 };
 inline constexpr int kKinds = 8;
 
+/// Most pointers of a tensor: parameter, gradient, states.
+inline constexpr int kMostPointers = 10;
+
 /// Most phases of a plan: norm, statistics, rms, momentum, apply.
 inline constexpr int kPhases = 5;
 
@@ -59,6 +62,7 @@ struct TensorTable {
   DType dtype, grad_dtype, momentum_dtype, second_dtype;
   Owner owner;
   bool factored, sharded, per_matrix;
+  bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
   bool contiguous;  ///< Rows follow each other in the whole tensor too, and nothing depends on where they end.
   States states;
   SlotTable slots[kPhases];
@@ -74,6 +78,9 @@ struct Part {
   int64_t partial;  ///< In the workspace.
   int32_t half;     ///< Which half of its tile it is, where tiles are halved.
   int32_t halves;
+  // The tensor's, so that a block need not look there first.
+  int64_t group;
+  int64_t pointers;
 };
 
 /// What follows from a reduction, per block.

@@ -32,8 +32,8 @@ struct Visit {
   Place grad;
   T factor;
 
-  __device__ Visit(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r)
-      : team(t), s(u.s), update(u), sums(r), grad(u.s.grad(0)), factor(u.s.factor()) {}
+  __device__ Visit(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r, int64_t b)
+      : team(t), s(u.s), update(u), sums(r), grad(u.s.grad(b)), factor(u.s.factor()) {}
 
   /// Squared gradients.
   __device__ void squares(const typename G::template Raw<N>& raw, T (&x)[N]) const {
@@ -44,39 +44,41 @@ struct Visit {
 
   /// What the averages of R rows become, and their reciprocals, from what the threads of each have to add up.  Lanes
   /// share the rows; `turn` tells one use from the next.
+  /// `averages` are those of the rows from the first on, `left` says how many there are.
   template <bool Full, int R>
-  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&inverse)[R], int turn, int64_t first,
-                               int64_t end, T* averages, T rate, T share, T eps) const {
+  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&inverse)[R], int turn, T* averages,
+                               int left, T rate, T share, T eps) const {
     constexpr int kGroup = kWarp / R;
     const int lane = team.rank % kWarp;
+    const int warp = team.rank / kWarp;
     const int warps = grid.warps();
     if (!Full && grid.lanes() < kWarp) {  // rows narrower than a warp: each has its own
 #pragma unroll
       for (int r = 0; r < R; ++r) {
-        const int64_t i = first + grid.y + r * grid.down;
+        const int i = grid.y + r * grid.down;
         const T total = over_lanes<Add>(mine[r], grid.lanes());
-        const T average = blend(i < end ? averages[i] : T{1}, rate, total * share + eps);
-        inverse[r] = i < end ? T{1} / average : T{0};
-        if (i < end && grid.x == 0) averages[i] = average;
+        const T average = blend(i < left ? averages[i] : T{1}, rate, total * share + eps);
+        inverse[r] = i < left ? T{1} / average : T{0};
+        if (i < left && grid.x == 0) averages[i] = average;
       }
       return;
     }
     const int row = lane / kGroup;
-    const int64_t i = first + grid.y + row * grid.down;
-    const T old = i < end ? averages[i] : T{1};
+    const int i = grid.y + row * grid.down;
+    const T old = i < left ? averages[i] : T{1};
     T total = rows_over_warp<Add>(mine);
     if (warps > 1) {
-      if (lane % kGroup == 0) sums.part[turn][row][team.rank / kWarp] = total;
+      if (lane % kGroup == 0) sums.part[turn][row][warp] = total;
       team.sync();
-      const T* parts = sums.part[turn][row] + team.rank / kWarp / warps * warps;
+      const T* parts = sums.part[turn][row] + (warp & -warps);
       static_assert(2 * kGroup >= Team<Threads>::kWarps, "two for each lane at most");
       const int w = lane % kGroup;
       total = (w < warps ? parts[w] : T{0}) + (w + kGroup < warps ? parts[w + kGroup] : T{0});
       total = over_lanes<Add>(total, kGroup);
     }
     const T average = blend(old, rate, total * share + eps);
-    const T reciprocal = i < end ? T{1} / average : T{0};
-    if (i < end && grid.x / kWarp == 0 && lane % kGroup == 0) averages[i] = average;
+    const T reciprocal = i < left ? T{1} / average : T{0};
+    if (i < left && (warp & (warps - 1)) == 0 && lane % kGroup == 0) averages[i] = average;
 #pragma unroll
     for (int r = 0; r < R; ++r) inverse[r] = __shfl_sync(kAll, reciprocal, r * kGroup);
   }
@@ -88,10 +90,11 @@ struct Visit {
     const int64_t cols = s.t.cols;
     const Grid<N, Threads> grid(team.rank, cols);
     const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
-    T* averages = update.factors.row + s.row_at(b, 0);
+    T* averages = update.factors.row + s.row_at(b, rows.begin);
     const T rate = update.factors.rate();
     const T eps = static_cast<T>(update.factors.eps);
     const T share = static_cast<T>(1 / static_cast<double>(s.t.whole_cols));
+    const int count = static_cast<int>(rows.count);
     T over[2][Q][N] = {};
     typename K::At top[Q];
 #pragma unroll
@@ -106,13 +109,13 @@ struct Visit {
         const int below = from + r * grid.down;
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
-          raw[r][q] = G::template load<N>(grad, top[q].below(below, cols, grid.y + below < rows.count));
+          raw[r][q] = G::template load<N>(grad, top[q].below(below, cols, grid.y + below < count));
         }
       }
     };
     load(0);
     int turn = 0;
-    for (int64_t base = 0; base < rows.count; base += grid.down * R, turn ^= 1) {
+    for (int base = 0; base < count; base += grid.down * R, turn ^= 1) {
       T x[R][Q][N];
       T mine[R];
       T inverse[R];
@@ -126,9 +129,8 @@ struct Visit {
           for (int n = 0; n < N; ++n) mine[r] += x[r][q][n];
         }
       }
-      load(static_cast<int>(base) + grid.down * R);  // on its way while these rows are finished
-      average_rows<Full>(grid, mine, inverse, turn, rows.begin + base, rows.begin + rows.count, averages, rate, share,
-                         eps);
+      load(base + grid.down * R);  // on its way while these rows are finished
+      average_rows<Full>(grid, mine, inverse, turn, averages + base, count - base, rate, share, eps);
 #pragma unroll
       for (int r = 0; r < R; ++r) {
 #pragma unroll
@@ -185,8 +187,8 @@ struct Visit {
           for (int n = 0; n < N; ++n) mine[r] += x[n];
         }
       }
-      average_rows<true>(grid, mine, inverse, turn, rows.begin + base, rows.begin + rows.count, averages, rate, share,
-                         eps);
+      average_rows<true>(grid, mine, inverse, turn, averages + rows.begin + base, static_cast<int>(rows.count - base),
+                         rate, share, eps);
       for (int64_t j = grid.x * N; j < cols; j += Threads * N) {
         typename G::template Raw<N> raw[R];
         T over[2][N] = {};
@@ -274,7 +276,7 @@ struct Visit {
 
   /// A tensor without rows and columns; returns the sum of its squared updates.
   CAME_ROUTE double elements(const Part& part) const {
-    const Place full = s.full(s.t.states.full);
+    const Place full = s.full(s.t.states.full, part.batch);
     using S = typename Statistic<T>::Type;
     const T rate = update.factors.rate();
     const T eps = static_cast<T>(update.factors.eps);

@@ -66,7 +66,8 @@ __device__ inline bool is_skipped(const Args& a) {
 /// One matrix: turns its rows and columns into addresses.  A copy of what loops need: memory may change under them.
 template <bool Plain>
 struct Frame {
-  int64_t first_row;
+  int64_t first_row;  ///< Of the matrix among all rows; if plain, of the part in the matrix, and
+  int64_t first_col;  ///< likewise.
   int64_t cols;
   bool aligned;
   int lanes;
@@ -75,7 +76,7 @@ struct Frame {
   [[nodiscard]] __device__ Where<Plain> where(int64_t i, int64_t j, int64_t room, bool there = true) const {
     const bool any = there && room > 0;
     if constexpr (Plain) {
-      return {(first_row + i) * cols + j, any};
+      return {static_cast<uint32_t>((i - first_row) * cols + j - first_col), any};
     } else {
       const int count = !any ? 0 : room < kColumns ? static_cast<int>(room) : kColumns;
       return {first_row + i, j, count, aligned && count == kColumns, lanes};
@@ -83,62 +84,118 @@ struct Frame {
   }
 };
 
+/// What a block must know of its part, near at hand.
+struct Desk {
+  TensorTable tensor;
+  came_options options;
+  Scalars scalars;
+  uint64_t pointers[kMostPointers];
+  Part part;
+};
+
+/// Brings it there in two goes: blocks are many, and each would wait for one thing after the other.
+__device__ inline const Desk& desk_of(const Args& a) {
+  using Word = uint64_t;
+  constexpr int kWords[] = {sizeof(TensorTable) / sizeof(Word), sizeof(came_options) / sizeof(Word),
+                            sizeof(Scalars) / sizeof(Word), kMostPointers, sizeof(Part) / sizeof(Word)};
+  constexpr int kAllWords = kWords[0] + kWords[1] + kWords[2] + kWords[3] + kWords[4];
+  static_assert(sizeof(Desk) == kAllWords * sizeof(Word), "a row of whole words");
+  __shared__ Desk desk;
+  const Part* part = a.parts + blockIdx.x;
+  const void* const from[] = {a.tensors + part->tensor, a.groups + part->group, a.scalars + part->tensor,
+                              a.words + part->pointers, part};
+  for (int k = static_cast<int>(threadIdx.x); k < kAllWords; k += static_cast<int>(blockDim.x)) {
+    int at = k;
+    const void* source = from[0];
+#pragma unroll
+    for (int piece = 0; piece < 4; ++piece) {
+      if (at >= kWords[piece] && source == from[piece]) {
+        at -= kWords[piece];
+        source = from[piece + 1];
+      }
+    }
+    reinterpret_cast<Word*>(&desk)[k] = static_cast<const Word*>(source)[at];
+  }
+  __syncthreads();
+  return desk;
+}
+
 template <class T>
 struct Subject {
   const Args& a;
   const TensorTable& t;
   const came_options& o;
   const Scalars& k;
+  const uint64_t* pointers;
   int64_t index;
+  const Part* origin = nullptr;  ///< Places begin with it; null: with the first element.
+
+  __device__ Subject(const Args& args, const Desk& desk, bool plain)
+      : a(args),
+        t(desk.tensor),
+        o(desk.options),
+        k(desk.scalars),
+        pointers(desk.pointers),
+        index(desk.part.tensor),
+        origin(plain ? &desk.part : nullptr) {}
 
   __device__ Subject(const Args& args, int64_t tensor)
       : a(args),
         t(args.tensors[tensor]),
         o(args.groups[args.tensors[tensor].group]),
         k(args.scalars[tensor]),
+        pointers(args.words + args.tensors[tensor].pointers),
         index(tensor) {}
 
   [[nodiscard]] __device__ char* pointer(int8_t at) const {
-    return at == 0 ? nullptr : reinterpret_cast<char*>(a.words[t.pointers + at]);
+    return at == 0 ? nullptr : reinterpret_cast<char*>(pointers[at]);
   }
   template <class U = T>
   [[nodiscard]] __device__ U* state(int8_t at) const {
     return reinterpret_cast<U*>(pointer(at));
   }
+  /// Elements before the first one of the places of matrix b.
+  [[nodiscard]] __device__ int64_t before(int64_t b) const {
+    return origin == nullptr ? 0 : (b * t.rows + origin->row) * t.cols + origin->col;
+  }
   /// Places of matrix b.
   [[nodiscard]] __device__ Place place(uint64_t address, DType dtype, int64_t b, int stream, bool draws) const {
     const int64_t row = (t.first_batch + b) * t.whole_rows + t.first_row - b * t.rows;
-    return {reinterpret_cast<char*>(address),
+    const int64_t skipped = before(b);
+    const int64_t bytes = dtype == DType::f32 ? 4 * skipped : dtype == DType::bf16 ? 2 * skipped : skipped;
+    return {reinterpret_cast<char*>(address == 0 ? 0 : address + static_cast<uint64_t>(bytes)),
             nullptr,
             t.cols,
             dtype,
             false,
             draws,
             k.keys[stream],
-            static_cast<uint64_t>(row * t.whole_cols + t.first_col),
+            static_cast<uint64_t>(row * t.whole_cols + t.first_col + skipped),
             t.whole_cols};
   }
   [[nodiscard]] __device__ Place param(int64_t b) const {
-    return place(a.words[t.pointers], t.dtype, b, 1, o.stochastic_rounding != 0);
+    return place(pointers[0], t.dtype, b, 1, o.stochastic_rounding != 0);
   }
-  [[nodiscard]] __device__ Place grad(int64_t b) const {
-    return place(a.words[t.pointers + 1], t.grad_dtype, b, 0, false);
-  }
+  [[nodiscard]] __device__ Place grad(int64_t b) const { return place(pointers[1], t.grad_dtype, b, 0, false); }
   [[nodiscard]] __device__ Place momentum(int64_t b) const {
-    const uint64_t address = t.states.momentum == 0 ? 0 : a.words[t.pointers + t.states.momentum];
+    const uint64_t address = t.states.momentum == 0 ? 0 : pointers[t.states.momentum];
     Place found = place(address, t.momentum_dtype, b, 2, o.stochastic_rounding != 0);
     found.scales = state<float>(t.states.momentum_scale);
+    if (origin != nullptr && found.scales != nullptr) {
+      found.scales += before(b) / kMomentumBlock;
+      if (t.momentum_dtype == DType::u8) found.data -= before(b) / 2;  // two to a byte
+    }
     return found;
   }
   [[nodiscard]] __device__ Place second(int64_t b) const {
-    Place found = place(a.words[t.pointers + t.states.second], t.second_dtype, b, 3, false);
+    Place found = place(pointers[t.states.second], t.second_dtype, b, 3, false);
     found.scales = state<float>(t.states.second_scale);
     found.second = true;
     return found;
   }
   /// A statistic per element, of full precision.
-  [[nodiscard]] __device__ Place full(int8_t at) const {
-    return place(at == 0 ? 0 : a.words[t.pointers + at], sizeof(T) == 8 ? DType::f64 : DType::f32, 0, 0, false);
+  [[nodiscard]] __device__ Place full(int8_t at, int64_t b) const {
+    return place(at == 0 ? 0 : pointers[at], sizeof(T) == 8 ? DType::f64 : DType::f32, b, 0, false);
   }
 
   [[nodiscard]] __device__ T factor() const { return static_cast<T>(k.factor); }
@@ -149,7 +206,11 @@ struct Subject {
   /// Matrix b, in which `lanes` threads of a warp stand side by side.
   template <bool Plain>
   [[nodiscard]] __device__ Frame<Plain> frame(int64_t b, int lanes) const {
-    return {b * t.rows, t.cols, k.vectors != 0, lanes};
+    if constexpr (Plain) {
+      return {origin->row, origin->col, t.cols, true, lanes};
+    } else {
+      return {b * t.rows, 0, t.cols, k.vectors != 0, lanes};
+    }
   }
 
   [[nodiscard]] __device__ const SlotTable& slot(int phase) const { return t.slots[phase]; }

@@ -103,15 +103,16 @@ struct Grid {
   int x, y;
 
   __device__ Grid(int rank, int64_t cols) {
-    across = 1;
-    while (across < Threads && across * N < cols) across *= 2;
-    down = Threads / across;
-    x = rank % across;
-    y = rank / across;
+    const int vectors = static_cast<int>(cols < Threads * N ? (cols + N - 1) / N : Threads);
+    const int power = vectors <= 1 ? 0 : 32 - __clz(vectors - 1);
+    across = 1 << power;
+    down = Threads >> power;
+    x = rank & (across - 1);
+    y = rank >> power;
   }
   [[nodiscard]] __device__ int lanes() const { return across < kWarp ? across : kWarp; }
   /// Warps side by side in a row.
-  [[nodiscard]] __device__ int warps() const { return across / lanes(); }
+  [[nodiscard]] __device__ int warps() const { return across < kWarp ? 1 : across / kWarp; }
 
   /// Combines what the threads of one column have, from the top down, into `to`: what lies there counts unless `first`.
   template <class Op, class T, int Vectors>

@@ -11,7 +11,8 @@ namespace came::cuda {
 
 using algorithms::kMomentumBlock;
 
-/// Where a tensor or a state of it lies, for one of its matrices.
+/// Where a tensor or a state of it lies, for one of its matrices: from its first element on, or, where one number says
+/// where elements are, from the first of the block's part.
 struct Place {
   char* data;
   float* scales;  ///< Of codes.
@@ -64,26 +65,28 @@ struct Where {
 };
 
 /// The same where nothing is in the way: all N or none are there, all is aligned, rows are held whole, and codes begin
-/// no block within one.  Then one number says it all.
+/// no block within one.  Then one number says it all, counted from where the part of the block begins.
 template <>
 struct Where<true> {
   static constexpr bool kPlain = true;
   static constexpr int lanes = 32;
-  int64_t first;
+  uint32_t first;
   bool there;
 
   [[nodiscard]] __device__ bool has(int) const { return true; }
   [[nodiscard]] __device__ bool any() const { return there; }
-  [[nodiscard]] __device__ int64_t at(const Place&) const { return first; }
-  [[nodiscard]] __device__ int64_t pair_at(const Place&) const { return first / 2; }
-  [[nodiscard]] __device__ int64_t block_at(const Place&) const { return first / kMomentumBlock; }
-  [[nodiscard]] __device__ bool begins_block() const { return first % kMomentumBlock == 0; }
+  [[nodiscard]] __device__ uint32_t at(const Place&) const { return first; }
+  [[nodiscard]] __device__ uint32_t pair_at(const Place&) const { return first / 2; }
+  [[nodiscard]] __device__ uint32_t block_at(const Place&) const {
+    return first / static_cast<uint32_t>(kMomentumBlock);
+  }
+  [[nodiscard]] __device__ bool begins_block() const { return first % static_cast<uint32_t>(kMomentumBlock) == 0; }
   [[nodiscard]] __device__ uint32_t random(const Place& p, int n) const {
-    return algorithms::random_bits(p.key, p.whole + static_cast<uint64_t>(first + n));
+    return algorithms::random_bits(p.key, p.whole + first + static_cast<uint32_t>(n));
   }
   [[nodiscard]] __device__ Where halved() const { return *this; }
   [[nodiscard]] __device__ Where below(int rows, int64_t cols, bool next_there) const {
-    return {first + static_cast<int64_t>(rows) * static_cast<int32_t>(cols), there && next_there};
+    return {first + static_cast<uint32_t>(rows) * static_cast<uint32_t>(cols), there && next_there};
   }
 };
 
@@ -93,8 +96,8 @@ struct alignas(sizeof(U) * N >= 16 ? 16 : sizeof(U) * N) Vector {
   U v[N];
 };
 
-template <class U, int N, class W>
-__device__ inline Vector<U, N> load_vector(const void* data, int64_t at, const W& w) {
+template <class U, int N, class W, class At>
+__device__ inline Vector<U, N> load_vector(const void* data, At at, const W& w) {
   const U* from = static_cast<const U*>(data) + at;
   __builtin_assume(__isGlobal(from));
   Vector<U, N> x{};
@@ -111,8 +114,8 @@ __device__ inline Vector<U, N> load_vector(const void* data, int64_t at, const W
   return x;
 }
 
-template <class U, int N, class W>
-__device__ inline void store_vector(void* data, int64_t at, const W& w, const Vector<U, N>& x) {
+template <class U, int N, class W, class At>
+__device__ inline void store_vector(void* data, At at, const W& w, const Vector<U, N>& x) {
   U* to = static_cast<U*>(data) + at;
   __builtin_assume(__isGlobal(to));
   if constexpr (W::kPlain) {
