@@ -65,9 +65,10 @@ bench: ## Build, then measure speed (build/bench.json), also beside other implem
 GPU_PYTHON ?= python3
 gpu: export PATH := $(PATH):/usr/local/cuda/bin
 gpu: ## Build with CUDA, run the GPU tests, measure beside PyTorch (build/cuda/gpu.json); downloads nothing
-	$(call build_preset,cuda)
+	cmake --preset cuda -DCAME_GPU_PYTHON=$(GPU_PYTHON)
+	cmake --build --preset cuda
 	$(call test_preset,cuda,build/cuda,-L gpu)
-	$(GPU_PYTHON) bench/gpu.py --library build/cuda/lib/libcame.so --json build/cuda/gpu.json $(GPU_BENCH)
+	PYTHONPATH=python CAME_LIBRARY=build/cuda/lib/libcame.so $(GPU_PYTHON) bench/gpu.py --library build/cuda/lib/libcame.so --json build/cuda/gpu.json $(GPU_BENCH)
 
 lint: ## Check formatting, include arrows, file lengths, documentation; run clang-tidy
 	scripts/setup lint
