@@ -42,7 +42,7 @@ def weight():
         (came.Adam, {"betas": (1.0, 0.9)}, ValueError, "betas\\[0\\] is 1, expected a number in"),
         (came.AdamW, {"eps": -1e-8}, ValueError, "eps is -1e-08, expected a finite number > 0"),
         (came.SM3, {"beta1": 0.0, "cautious": True}, ValueError, "cautious is set with beta1 0"),
-        (came.Adafactor, {"lr": 1e-3}, ValueError, "Cannot combine manual `lr` \\(0.001\\) and `relative_step=True`"),
+        (came.Adafactor, {"lr": 1e-3, "relative_step": True}, ValueError, "Cannot combine manual `lr` \\(0.001\\) and `relative_step=True`"),
         (came.Adafactor, {"relative_step": False}, ValueError, "lr: None given"),
         (came.Adafactor, {"decay_rate": 0.8}, ValueError, "decay_rate is 0.8, expected a finite number <= 0"),
         (
@@ -56,6 +56,11 @@ def weight():
 def test_arguments(cls, arguments, error, message):
     with pytest.raises(error, match=message):
         cls(weight(), **arguments)
+
+
+def test_adafactor_takes_its_rate_from_the_step_unless_one_is_given():
+    optimizer = came.Adafactor([{"params": weight()}, {"params": weight(), "lr": 1e-3}])
+    assert [group["relative_step"] for group in optimizer.param_groups] == [True, False]
 
 
 def test_an_option_of_a_group_is_checked_when_it_is_added_and_when_it_changes():

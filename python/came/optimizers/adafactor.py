@@ -10,8 +10,8 @@ from ..optimizer import Optimizer
 class Adafactor(Optimizer):
     """Adafactor (Shazeer & Stern 2018), equal to `transformers.Adafactor`, whose arguments, defaults and checkpoints it takes.
 
-    Algorithm 1 of the CAME paper is `Adafactor(params, lr, decay_rate=None, beta1=0.9, scale_parameter=False,
-    relative_step=False, lr_in_momentum=False)`.
+    Algorithm 1 of the CAME paper is
+    `Adafactor(params, lr, decay_rate=None, beta1=0.9, scale_parameter=False, lr_in_momentum=False)`.
 
     Args:
         params: parameters, named parameters, or dicts of param groups.
@@ -22,7 +22,7 @@ class Adafactor(Optimizer):
         beta1: decay of the momentum; None: no momentum.
         weight_decay: decoupled decay.
         scale_parameter: multiply the rate by the RMS of the parameter.
-        relative_step: min(1e-2, 1/sqrt(step)) in place of lr.
+        relative_step: min(1e-2, 1/sqrt(step)) in place of lr; None: where lr is None.
         warmup_init: with relative_step, 1e-6 * step in place of 1e-2.
         beta2: decay of the second moment where `decay_rate` is None.
         lr_in_momentum: momentum of rate times update, as in the original, not of the update.
@@ -53,7 +53,7 @@ class Adafactor(Optimizer):
         beta1: Optional[float] = None,
         weight_decay: float = 0.0,
         scale_parameter: bool = True,
-        relative_step: bool = True,
+        relative_step: Optional[bool] = None,
         warmup_init: bool = False,
         *,
         beta2: float = 0.999,
@@ -73,6 +73,8 @@ class Adafactor(Optimizer):
         super().__init__(params, locals())
 
     def _check_group(self, group: Dict[str, Any]) -> None:
+        if group["relative_step"] is None:
+            group["relative_step"] = group["lr"] is None
         if group["lr"] is not None and group["relative_step"]:
             raise ValueError(f"Cannot combine manual `lr` ({group['lr']}) and `relative_step=True` options")
         if group["lr"] is None and not group["relative_step"]:
