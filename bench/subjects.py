@@ -63,22 +63,20 @@ class Ours:
         self._plan = libcame.Plan(word, params, backend, partial(_zeros, device=device), lr=LR, **options)
         self._grads = [p.grad for p in params]
         self._step = self._plan.bind(self._grads)
-        self.state_bytes = self._plan.memory.state
         memory = self._plan.memory
-        self.buffer_bytes = memory.workspace + memory.reductions + getattr(memory, "tables", 0)
+        self.state_bytes = memory.state_bytes
+        self.buffer_bytes = memory.workspace_bytes + memory.reduction_bytes + memory.table_bytes
 
     def step(self) -> None:
-        if self._on_gpu:
-            self._step.stream = torch.cuda.current_stream().cuda_stream  # another one while a graph is captured
-        self._plan.run(self._step)
+        # Another stream while a graph is captured.
+        self._step.run(torch.cuda.current_stream().cuda_stream if self._on_gpu else None)
 
     def step_afresh(self) -> None:
         """A step whose buffers no one has touched: the process grows by what the step uses of them."""
-        memory = self._plan.memory
-        kept = self._plan.workspace, self._plan.reductions
-        self._plan.workspace, self._plan.reductions = _untouched(memory.workspace), _untouched(memory.reductions)
-        self._plan.run(self._plan.bind(self._grads))
-        self._plan.workspace, self._plan.reductions = kept
+        memory, kept = self._plan.memory, self._plan.buffers
+        self._plan.buffers = [_untouched(size) for size in (memory.workspace_bytes, memory.reduction_bytes)]
+        self._plan.bind(self._grads).run()
+        self._plan.buffers = kept
 
 
 class Rival:
