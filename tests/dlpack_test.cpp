@@ -28,7 +28,9 @@ struct Object {
   Lent lent{values, 1, 0, 2, 2, 32, 1, shape, strides, 0};
 };
 
-void* item(void* list, intptr_t index) { return (*static_cast<std::vector<Object*>*>(list))[static_cast<size_t>(index)]; }
+void* item(void* list, intptr_t index) {
+  return (*static_cast<std::vector<Object*>*>(list))[static_cast<size_t>(index)];
+}
 
 int lend(void* object, void* tensor) {
   const auto& from = *static_cast<Object*>(object);

@@ -1,5 +1,5 @@
-// Addresses of a framework's tensors through DLPack, without DLPack's header: the one struct that is read is part of its
-// stable ABI, version 1.
+// Addresses of a framework's tensors through DLPack, without DLPack's header: the one struct that is read is part of
+// its stable ABI, version 1.
 #include <algorithm>
 #include <cstddef>
 
