@@ -68,7 +68,7 @@ gpu: ## Build with CUDA, run the GPU tests, measure beside PyTorch (build/cuda/g
 	cmake --preset cuda -DCAME_GPU_PYTHON=$(GPU_PYTHON)
 	cmake --build --preset cuda
 	$(call test_preset,cuda,build/cuda,-L gpu)
-	PYTHONPATH=python CAME_LIBRARY=build/cuda/lib/libcame.so $(GPU_PYTHON) bench/gpu.py --library build/cuda/lib/libcame.so --json build/cuda/gpu.json $(GPU_BENCH)
+	$(GPU_PYTHON) bench/gpu.py --library build/cuda/lib/libcame.so --json build/cuda/gpu.json $(GPU_BENCH)
 
 lint: ## Check formatting, include arrows, file lengths, documentation; run clang-tidy
 	scripts/setup lint

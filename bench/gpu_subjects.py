@@ -5,7 +5,8 @@ Besides what subjects.py has there is a CAME that anyone could write: the equati
 
 import torch
 
-from subjects import CAME_PYTORCH, DECAY, FOREACH, LR, TRANSFORMERS, Parameters, Subject, bytes_moved, ours, rival
+from subjects import (CAME_PYTORCH, DECAY, FOREACH, LR, TRANSFORMERS, Parameters, Subject, bytes_moved, ours, package,
+                      rival)
 
 BETA1, BETA2, BETA3, EPS1, EPS2, CLIP = 0.9, 0.999, 0.9999, 1e-30, 1e-16, 1.0
 
@@ -78,9 +79,11 @@ SUBJECTS = [
     _fused("", bytes_moved("adamw", "f32", "f32")),  # against itself: how far two equal measurements differ
     FOREACH,
     ours("adamw", weight_decay=DECAY),
+    package("adamw", "AdamW", weight_decay=DECAY),
     CAME_PYTORCH,
     Subject("came", "torch-compile", CompiledCame),
     ours("came"),
+    package("came", "CAME"),
     *(ours("came", f"{momentum} momentum", momentum) for momentum in ("bf16", "int8", "int4")),
     rival("adafactor", "torch-foreach", torch.optim.Adafactor, foreach=True),
     TRANSFORMERS,
@@ -91,6 +94,7 @@ SUBJECTS = [
     _fused("bf16", 14),  # both its moments are bf16
     _bf16("adamw", "bf16", weight_decay=DECAY),
     *(_bf16("came", momentum) for momentum in ("f32", "bf16", "int8", "int4")),
+    package("came", "CAME", "bf16, bf16 momentum", "bf16", "bf16"),
     _bf16("adafactor", "bf16"),
 ]
 

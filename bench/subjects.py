@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/python"))
+for folder in ("tests/python", "python"):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / folder))
 import libcame
 
 Parameters = list[torch.nn.Parameter]
@@ -134,6 +135,13 @@ def rival(word: str, implementation: str, optimizer: Callable, variant: str = ""
     return Subject(word, implementation, make, variant, dtype, moved)
 
 
+def package(word: str, name: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
+    """A class of our Python package, through its `step()`."""
+    subject = rival(word, "package", imported("came", name), variant, bytes_moved(word, parameter, momentum),
+                    momentum_dtype=momentum, **options)
+    return replace(subject, dtype=torch.bfloat16 if parameter == "bf16" else torch.float32)
+
+
 _FUSED = dict(optimizer=torch.optim.AdamW, weight_decay=DECAY, fused=True)
 BASELINE = rival("adamw", "torch-fused", **_FUSED)
 BASELINE_BF16 = rival("adamw", "torch-fused", variant="bf16", **_FUSED)
@@ -146,8 +154,10 @@ SUBJECTS = [
     BASELINE,  # against itself: how far two equal measurements differ
     FOREACH,
     ours("adamw", weight_decay=DECAY),
+    package("adamw", "AdamW", weight_decay=DECAY),
     CAME_PYTORCH,
     ours("came"),
+    package("came", "CAME"),
     ours("came", "bf16 momentum", momentum="bf16"),
     ours("came", "int8 momentum", momentum="int8"),
     ours("came", "int4 momentum", momentum="int4"),
