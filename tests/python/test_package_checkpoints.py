@@ -140,7 +140,7 @@ def test_own_options_survive_a_checkpoint_without_them():
     params, others = parameters(torch.float32), parameters(torch.float32)
     theirs = came_pytorch.CAME(params, lr=1e-3)
     run(theirs, [p for p in params if p.numel()], 1)
-    ours = came.CAME(others, bias_correction=True, weight_decay=0.5)
+    ours = came.CAME([{"params": others, "bias_correction": True}], weight_decay=0.5)
     ours.load_state_dict(theirs.state_dict())
     assert ours.param_groups[0]["bias_correction"] and ours.param_groups[0]["weight_decay"] == 0.0
 

@@ -81,17 +81,22 @@ def test_a_scheduler_changes_the_rate():
     assert optimizers[0].param_groups[0]["lr"] == optimizers[1].param_groups[0]["lr"] == 0.1 / 32
 
 
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("word", OPTIMIZERS)
-def test_options_are_read_at_each_step(word):
-    """Changing one makes a new plan and leaves the state as it is."""
-    params, others = parameters(torch.float64), parameters(torch.float64)
-    optimizer, twin = make(word, params), make(word, others, fused=False)
-    for o in (optimizer, twin):
-        run(o, o.param_groups[0]["params"], 2)
-        o.param_groups[0].update(weight_decay=0.3, maximize=True)
-        run(o, o.param_groups[0]["params"], 2, first=2)
-        assert int(o.state[o.param_groups[0]["params"][0]]["step"]) == 4
-    assert all(torch.allclose(p, q, rtol=1e-12, atol=1e-14) for p, q in zip(params, others))
+def test_options_are_read_at_each_step(word, fused):
+    """Changing one makes a new plan and leaves the state as it is: as one that was made so and took the state over."""
+    changed = {"weight_decay": 0.3, "maximize": True, "cautious": True}
+    params, others = parameters(torch.float32), parameters(torch.float32)
+    optimizer, first = make(word, params, fused=fused), make(word, others, fused=fused)
+    run(optimizer, params, 2)
+    run(first, others, 2)
+    second = make(word, others, fused=fused)
+    second.load_state_dict(first.state_dict())
+    for o in (optimizer, second):
+        o.param_groups[0].update(changed)
+    run(optimizer, params, 2, first=2)
+    run(second, others, 2, first=2)
+    assert all(same(p, q) for p, q in zip(params, others))
 
 
 def test_groups_have_their_own_options():
@@ -215,6 +220,18 @@ def test_grad_scaler_unscales_and_skips(word):
     assert scaler.get_scale() == 512.0
     # Scales are powers of two: unscaling is exact.
     assert all(same(p, q) for p, q in zip(scaled, plain))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_scale_and_overflow_are_forgotten_after_their_step(fused):
+    params, others = parameters(torch.float32), parameters(torch.float32)
+    optimizer, twin = came.CAME(params, fused=fused), came.CAME(others, fused=fused)
+    optimizer.grad_scale, optimizer.found_inf = torch.tensor(8.0), torch.tensor(1.0)
+    run(optimizer, params, 1)
+    del optimizer.grad_scale, optimizer.found_inf
+    run(optimizer, params, 2)
+    run(twin, others, 2)
+    assert all(same(p, q) for p, q in zip(params, others))
 
 
 def test_grad_scaler_serves_the_loop_itself():

@@ -115,6 +115,19 @@ def test_every_option_of_its_own(word, options):
     compare(word, torch.float64, **options)
 
 
+@pytest.mark.parametrize("warmup_init", [True, False])
+def test_the_relative_step_falls_in_the_end(warmup_init):
+    """Beyond 10000 steps 1/sqrt(step) is the smaller one."""
+    sides = [parameters(torch.float64) for _ in range(2)]
+    for params, fused in zip(sides, (True, False)):
+        optimizer = came.Adafactor(params, fused=fused, warmup_init=warmup_init)
+        run(optimizer, params, 1)
+        for slot in optimizer.state.values():
+            slot["step"].fill_(40000)
+        run(optimizer, params, 1, first=1)
+    assert all(torch.allclose(p, q, rtol=1e-13, atol=1e-15) for p, q in zip(*sides))
+
+
 def strided(params):
     """The same numbers in memory of another order: channels last, transposed, every second column."""
     made = []
