@@ -158,7 +158,11 @@ struct Codes {
     for (int n = 0; n < N; ++n) {
       if (w.any() && w.has(n)) most = max(most, algorithms::bits_of(static_cast<float>(x[n])) & 0x7fffffffU);
     }
-    for (int step = w.lanes / 2; step > 0; step /= 2) most = max(most, __shfl_xor_sync(0xffffffffU, most, step));
+    if constexpr (W::kPlain) {
+      most = __reduce_max_sync(0xffffffffU, most);
+    } else {
+      for (int step = w.lanes / 2; step > 0; step /= 2) most = max(most, __shfl_xor_sync(0xffffffffU, most, step));
+    }
     const float largest = algorithms::float_of(most);
     const float scale = p.second ? algorithms::second_moment_scale(largest) : algorithms::usable_scale(largest);
     uint32_t codes = 0;
@@ -203,8 +207,14 @@ struct Codes {
   template <int Bits>
   __device__ static float number(uint32_t codes, int n) {
     constexpr uint32_t kHalf = 1U << (Bits - 1);
-    const uint32_t shifted = (codes >> (Bits * n) & (2 * kHalf - 1)) ^ kHalf;  // no longer negative
-    return algorithms::float_of(algorithms::bits_of(kWhole) | shifted) - (kWhole + static_cast<float>(kHalf));
+    constexpr uint32_t kBits = 0x4b000000U;  // of kWhole
+    uint32_t shifted;                        // no longer negative
+    if constexpr (Bits == 8) {
+      shifted = __byte_perm(codes ^ 0x80808080U, kBits, 0x7440U | static_cast<uint32_t>(n));
+    } else {
+      shifted = ((codes >> (Bits * n) & (2 * kHalf - 1)) ^ kHalf) | kBits;
+    }
+    return algorithms::float_of(shifted) - (kWhole + static_cast<float>(kHalf));
   }
   /// algorithms::decode
   template <int Levels>
@@ -215,25 +225,32 @@ struct Codes {
   template <int Levels, int Bits, class T, int N>
   __device__ static uint32_t encode(float scale, T (&x)[N]) {
     const float factor = scale > 0.0F ? algorithms::code_factor(scale, Levels) : 0.0F;
-    uint32_t codes = 0;
+    uint32_t bits[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       const auto m = static_cast<float>(x[n]);
       const float squares = fabsf(m) * factor;
       float root;
       asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(squares));
-      root = root < static_cast<float>(Levels) ? root : static_cast<float>(Levels);
+      root = fminf(root, static_cast<float>(Levels));
       // The whole number next to the root, or the one below it: between k - 1 and k the middle of squares is k^2 - k +
-      // 1/2.
+      // 1/2, which is exact in any form.
       const float near = (root + kWhole) - kWhole;
-      const float lower = fmaxf(near - 1.0F, 0.0F);
-      const float magnitude = squares > near * near - near + 0.5F || squares != squares ? near : lower;
+      const float below = near - 1.0F;
+      const float middle = __fmaf_rn(near, below, 0.5F);
+      const float magnitude = !(squares <= middle) ? near : fmaxf(below, 0.0F);
       const float code = m < 0.0F ? -magnitude : magnitude;
-      const uint32_t bits = algorithms::bits_of(code + (kWhole + static_cast<float>(1 << Bits)));
-      codes |= (scale > 0.0F ? bits & ((1U << Bits) - 1) : 0U) << (Bits * n);
-      x[n] = value_of<Levels>(scale > 0.0F ? code : 0.0F, scale);
+      bits[n] = algorithms::bits_of(code + (kWhole + static_cast<float>(1 << Bits)));
+      x[n] = value_of<Levels>(code, scale);
     }
-    return codes;
+    uint32_t codes = 0;
+    if constexpr (Bits == 8) {
+      codes = __byte_perm(__byte_perm(bits[0], bits[1], 0x0040U), __byte_perm(bits[2], bits[3], 0x0040U), 0x5410U);
+    } else {
+#pragma unroll
+      for (int n = 0; n < N; ++n) codes |= (bits[n] & ((1U << Bits) - 1)) << (Bits * n);
+    }
+    return scale > 0.0F ? codes : 0U;  // not without a scale, nor with one that is no number
   }
 };
 
