@@ -2,7 +2,8 @@
 
     .venv/bin/python examples/python/huggingface_trainer.py
 
-Trainer takes an optimizer as the first of a pair; None in the second place lets it make the schedule of its arguments.
+Trainer makes the optimizer from a class and its arguments, with the param groups it would make for AdamW: no decay of
+biases and norms.  The schedule is that of its own arguments, too.
 """
 
 import tempfile
@@ -23,17 +24,14 @@ data = [{"input_ids": window, "labels": window} for window in windows]
 
 config = GPT2Config(vocab_size=256, n_positions=LENGTH, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)
 model = GPT2LMHeadModel(config)
-# The decay that Trainer itself would choose: none for biases and norms.
-decayed = [p for p in model.parameters() if p.ndim > 1]
-others = [p for p in model.parameters() if p.ndim <= 1]
-groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-optimizer = came.CAME(groups, lr=3e-3, bias_correction=True)
 
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         output_dir=folder,
         max_steps=STEPS,
         per_device_train_batch_size=8,
+        learning_rate=3e-3,
+        weight_decay=0.01,
         warmup_steps=5,
         lr_scheduler_type="cosine",
         logging_steps=20,
@@ -43,7 +41,9 @@ with tempfile.TemporaryDirectory() as folder:
         disable_tqdm=True,
         seed=0,
     )
-    trainer = Trainer(model=model, args=arguments, train_dataset=data, optimizers=(optimizer, None))
+    # The rate is an argument of the optimizer; the decay comes with the groups.
+    chosen = came.CAME, {"lr": arguments.learning_rate, "bias_correction": True}
+    trainer = Trainer(model=model, args=arguments, train_dataset=data, optimizer_cls_and_kwargs=chosen)
     result = trainer.train()
     saved = torch.load(Path(folder) / f"checkpoint-{STEPS}" / "optimizer.pt", weights_only=True)
 
