@@ -7,7 +7,6 @@ and the learning rate as a tensor.  The step counters of the optimizer lie there
 """
 
 import math
-import sys
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ import came
 WARM_UP, STEPS, LR = 3, 300, 3e-3
 if not torch.cuda.is_available():
     print("cuda_graph: no CUDA device here, nothing to do")
-    sys.exit(0)
+    raise SystemExit(0)
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).cuda()
 points, wanted = torch.zeros(256, 2, device="cuda"), torch.zeros(256, 1, device="cuda")
@@ -41,6 +40,7 @@ def train_step():
 
 # Before capture, a few steps on another stream: they make the gradients, the state and the workspace.
 side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(side):
     for _ in range(WARM_UP):
         fill()
