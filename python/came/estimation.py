@@ -69,7 +69,7 @@ def _word(optimizer: Any) -> str:
 def _options(optimizer: Any, options: Dict[str, Any]) -> native.Options:
     """Of a class or an optimizer, with their defaults and arguments; of a word, with those of the library."""
     if isinstance(optimizer, str):
-        return native.options(optimizer.lower(), **options)
+        return native.options(optimizer.lower(), **{name: v for name, v in options.items() if v is not None})
     known = getattr(optimizer, "defaults", None)
     if known is None:
         known = {name: p.default for name, p in signature(optimizer).parameters.items() if name != "params"}
@@ -104,7 +104,9 @@ def estimate(
     """
     several = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     chosen = list(native.ALGORITHMS) if optimizer is None else several
-    specs = _specs(model_or_shapes if not isinstance(model_or_shapes, Iterable) else list(model_or_shapes), dtype)
+    if not callable(getattr(model_or_shapes, "parameters", None)):  # some modules are iterable, too
+        model_or_shapes = list(model_or_shapes)
+    specs = _specs(model_or_shapes, dtype)
     backend = native.CUDA if (device or _device_of(model_or_shapes)).startswith("cuda") else native.AUTO
     table = Estimate()
     for spec in specs:

@@ -5,7 +5,7 @@ A field of came_options comes from an argument, or from one element of it: {"bet
 
 import re
 from numbers import Real
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Iterable, Mapping
 
 from . import native
 
@@ -16,15 +16,16 @@ _ELEMENT = re.compile(r"(\w+)(?:\[(\d)\])?")
 COMMON = ("weight_decay", "max_grad_norm", "seed", "momentum_dtype", "cautious", "stochastic_rounding", "maximize")
 
 
-def _element(group: Mapping[str, Any], argument: str) -> Any:
+def _element(group: Mapping[str, Any], argument: str, fields: Iterable[str]) -> Any:
     name, index = _ELEMENT.fullmatch(argument).groups()  # type: ignore[union-attr]
     value = group[name]
     if index is None:
         return value
+    count = sum(other.startswith(f"{name}[") for other in fields)
     try:
         return value[int(index)]
     except (TypeError, IndexError, KeyError):
-        raise ValueError(f"{name}: {value!r} given, expected at least {int(index) + 1} numbers") from None
+        raise ValueError(f"{name}: {value!r} given, expected {count} numbers") from None
 
 
 def _checked(field: str, argument: str, value: Any) -> Any:
@@ -56,7 +57,7 @@ def from_group(word: str, fields: Dict[str, str], group: Mapping[str, Any]) -> n
         ...
     ValueError: options: betas[0] is 1.5, expected a number in [0, 1)
     """
-    values = {field: _checked(field, argument, _element(group, argument)) for field, argument in fields.items()}
+    values = {field: _checked(field, argument, _element(group, argument, fields.values())) for field, argument in fields.items()}
     try:
         options = native.options(word, **values)
         native.validate(options)

@@ -1,16 +1,15 @@
 """Parameters that would silently become another algorithm, or be misread, are refused here, with advice."""
 
-
 from torch import Tensor
 
 _FLAT = (
     "{owner} works on the rows and columns of whole tensors and cannot step a flat piece of several ({what}): it would become "
-    "another algorithm; use FSDP2 (`fully_shard`), which keeps tensors apart, or plain data parallelism, or an "
-    "elementwise optimizer such as came.AdamW"
+    "another algorithm; use data parallelism that keeps whole tensors on every rank, such as DistributedDataParallel, with "
+    'a small state (momentum_dtype="int8"), or an elementwise optimizer such as came.AdamW'
 )
 _SHARDED = (
-    "{owner} does not step DTensor parameters ({what}): a step over shards needs sums over ranks; use data parallelism "
-    "that keeps whole tensors on every rank"
+    "{owner} does not step DTensor parameters ({what}), as of FSDP2 and tensor parallelism, yet; use data parallelism that "
+    "keeps whole tensors on every rank, such as DistributedDataParallel"
 )
 
 

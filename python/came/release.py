@@ -76,11 +76,16 @@ def _check_options(options: List[Any]) -> None:
         raise ValueError("max_grad_norm: is set, expected 0: with gradient release no norm over all gradients is ever known")
 
 
+def _ranks() -> int:
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
 def gradient_release(model: Module, optimizer: Optimizer) -> GradientRelease:
     """Steps each parameter of `model` during `backward()`, as its gradient arrives, and frees the gradient at once.
 
     The loop stays what it was: `backward()`, `optimizer.step()`, `scheduler.step()`; `optimizer.step()` now only marks the end
-    of a step.  Not to be had together with gradient accumulation, `max_grad_norm` or a GradScaler.
+    of a step.  Not to be had together with gradient accumulation, `max_grad_norm`, a GradScaler or several processes.
 
     >>> import torch, came
     >>> model = torch.nn.Linear(4, 2)
@@ -94,6 +99,11 @@ def gradient_release(model: Module, optimizer: Optimizer) -> GradientRelease:
     """
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer: {type(optimizer).__name__} given, expected one of came's optimizers")
+    if _ranks() > 1:
+        raise RuntimeError(
+            f"model: trained by {_ranks()} processes, expected one: a parameter would be stepped with the gradient of its own "
+            "process, before DistributedDataParallel has averaged them, and the processes would drift apart"
+        )
     if optimizer._released is not None:
         raise RuntimeError("optimizer: its gradients are released already, expected remove() first")
     _check_options([from_group(optimizer.word, optimizer._all_fields(), group) for group in optimizer.param_groups])

@@ -24,11 +24,11 @@ def weight():
         (came.CAME, {"lr": None}, TypeError, "lr: None"),
         (came.CAME, {"lr": torch.ones(2)}, ValueError, "Tensor lr must be 1-element"),
         (came.CAME, {"betas": (0.9, 1.5, 0.9)}, ValueError, "betas\\[1\\] is 1.5, expected a number in \\[0, 1\\)"),
-        (came.CAME, {"betas": (0.9, 0.999)}, ValueError, "betas: \\(0.9, 0.999\\) given, expected at least 3"),
+        (came.CAME, {"betas": (0.9, 0.999)}, ValueError, "betas: \\(0.9, 0.999\\) given, expected 3 numbers"),
         (came.CAME, {"betas": 0.9}, ValueError, "betas: 0.9 given"),
         (came.CAME, {"betas": (0.9, "b", 0.9)}, TypeError, "betas\\[1\\]: 'b' \\(str\\) given, expected a number"),
         (came.CAME, {"eps": (0.0, 1e-16)}, ValueError, "eps\\[0\\] is 0, expected a finite number > 0"),
-        (came.CAME, {"eps": 1e-30}, ValueError, "eps: 1e-30 given, expected at least"),
+        (came.CAME, {"eps": 1e-30}, ValueError, "eps: 1e-30 given, expected 2 numbers"),
         (came.CAME, {"clip_threshold": 0}, ValueError, "clip_threshold is 0, expected a number > 0"),
         (came.CAME, {"weight_decay": -0.1}, ValueError, "weight_decay is -0.1, expected a finite number >= 0"),
         (came.CAME, {"max_grad_norm": -1}, ValueError, "max_grad_norm is -1"),
@@ -141,7 +141,7 @@ class FlatParameter(nn.Parameter):
 )
 def test_flat_parameters_are_refused_with_advice(flat):
     for word in ("came", "adafactor", "lamb", "sm3"):
-        with pytest.raises(RuntimeError, match="flat piece of several .*use FSDP2 \\(`fully_shard`\\)"):
+        with pytest.raises(RuntimeError, match="flat piece of several .*use data parallelism .*came.AdamW"):
             make(word, [flat()])
     came.AdamW([flat()])  # to it a piece is as good as the whole
 

@@ -76,6 +76,15 @@ def test_accumulation_is_refused():
         model(torch.ones(1, 3)).sum().backward()
 
 
+def test_several_processes_are_refused(monkeypatch):
+    """Hooks of DistributedDataParallel average gradients after ours would have stepped."""
+    model = nn.Linear(3, 2)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(RuntimeError, match="model: trained by 2 processes, expected one"):
+        came.gradient_release(model, came.CAME(model.parameters()))
+
+
 def test_what_cannot_be_released_is_refused():
     model = nn.Linear(3, 2)
     with pytest.raises(ValueError, match="max_grad_norm: is set, expected 0"):
@@ -116,6 +125,8 @@ def test_estimate_takes_classes_words_and_shapes():
     # The class keeps no momentum unless told.
     with_momentum, without = came.estimate(shapes, [came.Adafactor], beta1=0.9)[0], came.estimate(shapes, came.Adafactor)[0]
     assert with_momentum.state - without.state == 4 * (64 * 32 + 32)
+    assert came.estimate(nn.Sequential(nn.Linear(64, 32)), came.CAME) == came.estimate([(32, 64), (32,)], came.CAME)
+    assert came.estimate(shapes, "came", momentum_dtype=None) == of_word
     with torch.device("meta"):
         assert came.estimate(nn.Linear(10**6, 10**6), "came", device="cpu")[0].state > 4 * 10**12
 
