@@ -1,0 +1,82 @@
+"""Two real processes: data parallelism steps alike, FSDP1 is refused or stepped exactly, DTensors and release are refused."""
+
+import os
+import socket
+
+import came
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+FACTORED = (came.CAME, came.Adafactor, came.LAMB, came.SM3)
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+
+
+def train(net, optimizer, rank=None, world=2, steps=5):
+    """One half of each batch on a rank, or all of it."""
+    for step in range(steps):
+        x = torch.randn(2 * world, 8, generator=torch.Generator().manual_seed(step))
+        mine = x if rank is None else x.chunk(world)[rank]
+        optimizer.zero_grad()
+        net(mine).square().mean().backward()
+        optimizer.step()
+
+
+def weights(net):
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def data_parallel(rank):
+    net = DistributedDataParallel(model())
+    train(net, came.CAME(net.parameters(), lr=1e-2, bias_correction=True), rank)
+    both = [torch.empty_like(weights(net)) for _ in range(2)]
+    dist.all_gather(both, weights(net))
+    assert torch.equal(*both)
+    with pytest.raises(RuntimeError, match="model: trained by 2 processes, expected one"):
+        came.gradient_release(net, came.CAME(net.parameters()))
+
+
+def flat(rank, use_orig_params):
+    net = FullyShardedDataParallel(model(), device_id=torch.device("cpu"), use_orig_params=use_orig_params)
+    for cls in FACTORED:
+        with pytest.raises(RuntimeError, match="flat piece of several .*FSDP1.*use data parallelism"):
+            cls(net.parameters())
+    train(net, came.AdamW(net.parameters(), lr=1e-2), rank)
+    whole = model()
+    train(whole, came.AdamW(whole.parameters(), lr=1e-2))
+    with FullyShardedDataParallel.summon_full_params(net):
+        # Gradients are averaged over ranks in another order than over a batch.
+        torch.testing.assert_close(weights(net), weights(whole), rtol=1e-5, atol=1e-6)
+
+
+def sharded(rank):
+    net = fully_shard(model(), mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
+    for cls in (*FACTORED, came.AdamW):
+        with pytest.raises(NotImplementedError, match="does not step DTensor parameters .*FSDP2"):
+            cls(net.parameters())
+
+
+def work(rank, port, what, arguments):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    what(rank, *arguments)
+    dist.barrier()  # neither leaves while the other talks to it
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments"), [(data_parallel, ()), (flat, (False,)), (flat, (True,)), (sharded, ())], ids=str
+)
+def test_two_processes(what, arguments):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(work, (port, what, arguments), nprocs=2)
