@@ -6,7 +6,7 @@ C, since a model has hundreds of tensors.
 """
 
 from functools import lru_cache
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
@@ -16,7 +16,7 @@ from . import native
 from .state import Slot
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
-_data_ptr, _is_contiguous = Tensor.data_ptr, Tensor.is_contiguous
+_data_ptr, _is_contiguous, _grad = Tensor.data_ptr, Tensor.is_contiguous, attrgetter("grad")
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -159,6 +159,7 @@ class Binding:
         self.buffers = [torch.empty(size, dtype=torch.float64, device=self.device) for size in sizes]
         self.call.set_buffers(*map(_data_ptr, self.buffers))
         self.rates: Optional[Tensor] = None
+        self._host_rates: Optional[List[float]] = None  # as the call has them
 
     # ---- each step -----------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class Binding:
 
     def gradients(self) -> Optional[Gradients]:
         """Gradients of all parameters; None if their types are no longer those that were bound."""
-        grads = [param.grad for param in self.params]
+        grads = list(map(_grad, self.params))
         if self._borrow(grads, "grads"):
             return Gradients(grads, None, placed=True)
         try:
@@ -247,8 +248,12 @@ class Binding:
 
     def _set_rates(self, rates: Sequence[Any]) -> None:
         if self._place == native.ON_HOST or not any(isinstance(r, Tensor) and r.is_cuda for r in rates):
-            self.call.set_host_lr([float(rate) for rate in rates])
+            values = [float(rate) for rate in rates]
+            if values != self._host_rates:
+                self.call.set_host_lr(values)
+                self._host_rates = values
             return
+        self._host_rates = None
         # In the order of the stream, so that a captured graph follows the tensors.
         if self.rates is None:
             self.rates = torch.zeros(len(rates), dtype=torch.float64, device=self.device)
