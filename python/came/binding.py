@@ -277,6 +277,6 @@ def _mark_written(params: Sequence[Tensor]) -> None:
     """Tells autograd, which cannot see what kernels do to memory."""
     try:
         torch.autograd.graph.increment_version(params)
-    except TypeError:  # torch 2.4 takes one at a time
+    except (TypeError, RuntimeError):  # torch 2.4 takes one at a time
         for param in params:
             torch.autograd.graph.increment_version(param)

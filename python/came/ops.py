@@ -15,6 +15,10 @@ from . import native
 from .binding import DTYPES, Binding
 
 
+# Before 2.5, graphs cannot hold an operator that writes to a list of tensors.
+IN_GRAPHS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 5)
+
+
 class _Prepared:
     """A plan with its tables and scratch, for tensors of given shapes and types on one device."""
 

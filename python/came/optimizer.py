@@ -125,7 +125,7 @@ class Optimizer(torch.optim.Optimizer):
     @torch._dynamo.disable
     def _graph_calls(self) -> Optional[List[Any]]:
         bound = self._bound()
-        if not all(binding.plain(gradients) for binding, gradients in bound):
+        if not ops.IN_GRAPHS or not all(binding.plain(gradients) for binding, gradients in bound):
             return None
         rates = [self._rate(group) for group in self.param_groups]
         return [(binding, ops.rates(rates, binding.device), ops.describe(self.word, binding)) for binding, _ in bound]
