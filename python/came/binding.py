@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import native
-from .state import Slot
+from .state import Slot, Watch
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
 _data_ptr, _is_contiguous, _grad = Tensor.data_ptr, Tensor.is_contiguous, attrgetter("grad")
@@ -91,11 +91,12 @@ class Binding:
         self.slots = self._bind_slots(state)
         self.states = self._bind_state()
         self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
-        self.stale = False
+        self._watch = Watch([*self.states, *(slot["step"] for slot in self.slots)])
         for slot in self.slots:
-            slot.changed = self._note_change
+            slot.changed = self._watch
         self._grad_dtypes = [getattr(torch, str(spec.grad_dtype)) for spec in self.specs]
         self._param_data: Optional[List[int]] = []  # addresses, unless they are in the table already
+        self._layout: Optional[List[Any]] = None
         self._strided: List[int] = []
         self._lender = None
         if kernels:
@@ -108,9 +109,6 @@ class Binding:
         for param in self.params:
             state[param] = Slot(state.get(param, {}))
         return [state[param] for param in self.params]
-
-    def _note_change(self) -> None:
-        self.stale = True
 
     def _bind_state(self) -> List[Tensor]:
         """State tensors in the plan's order: those there are, zeros where there are none."""
@@ -135,7 +133,8 @@ class Binding:
         if tuple(have.shape) != wanted.shape or not same_kind or have.device != self.device:
             raise ValueError(
                 f"{given}, {expected}: view, momentum_dtype and other options that decide what the state looks like are "
-                "for the first step, or for after `optimizer.state.clear()`"
+                "for the first step, or for after `optimizer.state.clear()`; and a checkpoint must be of the same parameters "
+                "in the same order"
             )
 
     def _bind_steps(self, device: torch.device) -> Tensor:
@@ -165,19 +164,19 @@ class Binding:
 
     def fits(self) -> bool:
         """Whether parameters and state are still those that were bound; addresses may have changed."""
-        if self.stale:
+        if self._watch.finds():
             return False
         if self._borrow(self.params, "params"):
-            self._strided, self._param_data = [], None
+            self._strided, self._param_data, self._layout = [], None, None
             return True
-        data = list(map(_data_ptr, self.params))
-        if data == self._param_data:
+        layout = [(param.data_ptr(), param.dtype, param.shape, param.stride()) for param in self.params]
+        if layout == self._layout:
             return True
         for param, spec in zip(self.params, self.specs):
             if tuple(param.shape) != spec.shape or DTYPES.get(param.dtype) != spec.dtype or param.device != self.device:
                 return False
         self._strided = [k for k, param in enumerate(self.params) if not param.is_contiguous()]
-        self._param_data = data
+        self._param_data, self._layout = list(map(_data_ptr, self.params)), layout
         return True
 
     def gradients(self) -> Optional[Gradients]:

@@ -29,7 +29,7 @@ class _Kept:
 def separate_steps(state_dict: Dict[str, Any]) -> Dict[str, Any]:
     """Counters are views of one tensor while in use; a checkpoint gets one tensor each."""
     state = {
-        key: {name: value.clone() if name == "step" else value for name, value in slot.items()}
+        key: {name: value.clone() if name == "step" and isinstance(value, Tensor) else value for name, value in slot.items()}
         if isinstance(slot, dict)
         else slot
         for key, slot in state_dict["state"].items()
@@ -64,6 +64,9 @@ def _wrap(optimizer: "Optimizer", state_dict: Dict[str, Any]) -> Dict[str, Any]:
 def _unwrap(optimizer: "Optimizer") -> None:
     for param, slot in optimizer.state.items():
         if not isinstance(slot, dict):
+            continue
+        if not isinstance(param, Tensor):  # somebody's own
+            slot.update({name: value.tensor for name, value in slot.items() if isinstance(value, _Kept)})
             continue
         for name, value in slot.items():
             if name == "step":

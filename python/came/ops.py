@@ -6,6 +6,7 @@ some thousand of them would cost more than the rest of the step.
 
 import json
 from functools import lru_cache
+from threading import Lock
 from typing import Any, Optional, Sequence, Tuple
 
 import torch
@@ -20,9 +21,18 @@ IN_GRAPHS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 5)
 
 
 class _Prepared:
-    """A plan with its tables and scratch, for tensors of given shapes and types on one device."""
+    """A plan with its tables and scratch, for tensors of given shapes and types on one device and stream."""
 
-    def __init__(self, plan: str, shapes: Tuple[Any, ...], dtypes: Tuple[str, ...], grad_dtypes: Tuple[str, ...], device: Any):
+    def __init__(
+        self,
+        plan: str,
+        shapes: Tuple[Any, ...],
+        dtypes: Tuple[str, ...],
+        grad_dtypes: Tuple[str, ...],
+        device: Any,
+        stream: Optional[int],
+    ):
+        self.lock = Lock()  # threads that step alike share it
         described = json.loads(plan)
         groups = [native.options(described["word"], **fields) for fields in described["groups"]]
         specs = [
@@ -70,13 +80,15 @@ def step(
         if not tensor.is_contiguous():
             raise ValueError(f"came::step: a tensor of shape {list(tensor.shape)} is strided, expected contiguous ones")
     device = params[0].device
-    prepared = _prepared(plan, tuple(tuple(p.shape) for p in params), _names(params), _names(grads), device)
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+    prepared = _prepared(plan, tuple(tuple(p.shape) for p in params), _names(params), _names(grads), device, stream)
     call = prepared.call
-    for table, tensors in ((call.params, params), (call.grads, grads), (call.states, states)):
-        table.data = [tensor.data_ptr() for tensor in tensors]
-    for name, scalar in (("step", steps), ("lr", lr), ("grad_scale", grad_scale), ("found_inf", found_inf)):
-        prepared.set_scalar(name, scalar)
-    call.run(torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None)
+    with prepared.lock:
+        for table, tensors in ((call.params, params), (call.grads, grads), (call.states, states)):
+            table.data = [tensor.data_ptr() for tensor in tensors]
+        for name, scalar in (("step", steps), ("lr", lr), ("grad_scale", grad_scale), ("found_inf", found_inf)):
+            prepared.set_scalar(name, scalar)
+        call.run(stream)
 
 
 @step.register_fake

@@ -4,6 +4,7 @@ kernels of libcame and the loop in PyTorch.
 
 from functools import lru_cache
 from itertools import chain
+from numbers import Real
 from operator import is_, itemgetter
 from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Type
 
@@ -43,6 +44,8 @@ class Optimizer(torch.optim.Optimizer):
     # ---- param groups --------------------------------------------------------------------------------
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        if self._released is not None:
+            raise RuntimeError("param_group: given while gradients are released, expected remove() first, and release again after")
         super().add_param_group(param_group)
         self._bindings = None
         try:
@@ -59,9 +62,13 @@ class Optimizer(torch.optim.Optimizer):
     def _check_group(self, group: Dict[str, Any]) -> None:
         _check_rate(self._rate(group), group)
         _check_modes(group)
+        self._check_own(group)
         from_group(self.word, self._all_fields(), group)
         for param in group["params"]:
             refuse.parameter(param, type(self).__name__, self.elementwise)
+
+    def _check_own(self, group: Dict[str, Any]) -> None:
+        """Raises for entries that no option stands for; a checkpoint may bring them."""
 
     def _wants_kernels(self, group: Mapping[str, Any]) -> bool:
         if group["foreach"] or group["differentiable"] or group["fused"] is False:
@@ -76,6 +83,8 @@ class Optimizer(torch.optim.Optimizer):
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
         self._bindings = None
+        if self._released is not None:
+            self._released.forget()
         self._note_ranks()
 
     # ---- steps ---------------------------------------------------------------------------------------
@@ -91,8 +100,14 @@ class Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         scalars = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        if self._released is not None and self._released.end_step():
-            return loss
+        if self._released is not None:
+            if scalars[0] is not None:
+                raise RuntimeError(
+                    "gradient release with a GradScaler: parameters were stepped with scaled gradients during backward(); train "
+                    "in bf16, which needs no scaler, or remove() the release"
+                )
+            if self._released.end_step():
+                return loss
         if torch.compiler.is_compiling() and not self.defaults["differentiable"]:
             self._step_in_graph(*scalars)
         else:
@@ -152,12 +167,14 @@ class Optimizer(torch.optim.Optimizer):
     def _key(self) -> List[Any]:
         """What decides whether a plan still fits: all entries of the groups but the rate."""
         pick = _picker(type(self))
-        return [pick(group) for group in self.param_groups]
+        return [tuple(map(_frozen, pick(group))) for group in self.param_groups]
 
     def _same(self) -> bool:
         return (
             self.state is self._bound_state
-            and sum(len(group["params"]) for group in self.param_groups) == len(self._flat)
+            and len(self.state) == len(self._bound_slots)
+            and all(map(is_, self.state.values(), self._bound_slots))
+            and [len(group["params"]) for group in self.param_groups] == self._sizes
             and all(map(is_, chain.from_iterable(group["params"] for group in self.param_groups), self._flat))
             and self._key() == self._bound_key
             and not any(param.grad is not None for param in self._idle)
@@ -178,6 +195,7 @@ class Optimizer(torch.optim.Optimizer):
             check_gradient(member, type(self).__name__)
             group = self.param_groups[member.group]
             _check_modes(group)
+            self._check_own(group)
             kernels = self._wants_kernels(group)
             sorts.setdefault((member.param.device, kernels), []).append(member)
         options = [from_group(self.word, self._all_fields(), group) for group in self.param_groups]
@@ -191,6 +209,8 @@ class Optimizer(torch.optim.Optimizer):
             for (_, kernels), members in sorts.items()
         ]
         self._bound_state, self._bound_key = self.state, self._key()
+        self._bound_slots = list(self.state.values())
+        self._sizes = [len(group["params"]) for group in self.param_groups]
         if self._released is not None:
             self._released.forget()
 
@@ -216,6 +236,11 @@ def _picker(cls: Type[Optimizer]) -> Callable[[Mapping[str, Any]], Any]:
     return itemgetter(*sorted({argument.split("[")[0] for argument in cls._all_fields().values()} | _MODES))
 
 
+def _frozen(value: Any) -> Any:
+    """What a value is now: lists and tensors may change in place."""
+    return tuple(value) if isinstance(value, list) else value.item() if isinstance(value, Tensor) else value
+
+
 _MODES = {"foreach", "fused", "differentiable", "capturable"}
 
 
@@ -226,7 +251,7 @@ def _check_rate(lr: Any, group: Mapping[str, Any]) -> None:
         if lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, has shape {list(lr.shape)}")
         return
-    if isinstance(lr, bool) or not isinstance(lr, (int, float)):
+    if isinstance(lr, bool) or not isinstance(lr, Real):
         raise TypeError(f"lr: {lr!r} ({type(lr).__name__}) given, expected a number or a tensor of one")
     if not 0 <= lr < float("inf"):
         raise ValueError(f"Invalid learning rate: {lr}, expected a finite number >= 0")

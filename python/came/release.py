@@ -44,7 +44,8 @@ class GradientRelease:
         """A plan for this parameter alone, made anew when an option has changed."""
         optimizer, member, key = self._optimizer, self._members[param], self._optimizer._key()
         known, binding = self._bindings.get(param, (None, None))
-        if binding is None or known != key or not binding.fits() or binding.gradients() is None:
+        fits = binding is not None and known == key and optimizer.state.get(param) is binding.slots[0]
+        if not fits or not binding.fits() or binding.gradients() is None:
             options = [from_group(optimizer.word, optimizer._all_fields(), group) for group in optimizer.param_groups]
             _check_options(options)
             kernels = optimizer._wants_kernels(optimizer.param_groups[member.group])
@@ -61,7 +62,7 @@ class GradientRelease:
     def end_step(self) -> bool:
         """Called by optimizer.step(): gradients may come again.  Whether there is nothing left to step."""
         self._done.clear()
-        return all(param.grad is None for param in self._members)
+        return all(param.grad is None for group in self._optimizer.param_groups for param in group["params"])
 
     def remove(self) -> None:
         """Takes the hooks away; optimizer.step() steps all parameters again."""

@@ -4,7 +4,38 @@ Kernels keep addresses of state tensors from step to step.  Tensors may be chang
 programs do that move state to the host and back, must be bound anew.
 """
 
-from typing import Any, Dict, Tuple
+from itertools import islice
+from typing import Any, Dict, List, Sequence, Tuple
+
+from torch import Tensor
+
+_data_ptr = Tensor.data_ptr
+
+
+class Watch:
+    """Knows whether state that was bound has been replaced: told by slots, or found out."""
+
+    LOOKS = 16  # tensors looked at in each step, in turn, beside the first and the last one
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.stale = False
+        self._tensors: List[Tensor] = list(tensors)
+        self._data = list(map(_data_ptr, self._tensors))
+        self._memory = [tensor.untyped_storage() for tensor in self._tensors]  # lives as long as kernels may write to it
+        self._next = 0
+
+    def __call__(self) -> None:
+        self.stale = True
+
+    def finds(self) -> bool:
+        """Whether anything was replaced, memory by `tensor.data = ...` or `share_memory_()` included."""
+        if not self.stale and self._tensors:
+            begin, end = self._next, self._next + self.LOOKS
+            some = list(map(_data_ptr, islice(self._tensors, begin, end)))
+            ends = _data_ptr(self._tensors[0]), _data_ptr(self._tensors[-1])
+            self.stale = some != self._data[begin:end] or ends != (self._data[0], self._data[-1])
+            self._next = end if end < len(self._tensors) else 0
+        return self.stale
 
 
 class Slot(Dict[str, Any]):

@@ -52,10 +52,11 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(params, locals())
 
-    def _check_group(self, group: Dict[str, Any]) -> None:
-        if group["amsgrad"]:
+    def _check_own(self, group: Dict[str, Any]) -> None:
+        if group.get("amsgrad"):
             raise ValueError(f"amsgrad: {group['amsgrad']!r} given, expected False: the maximum of v is not kept")
-        super()._check_group(group)
+        if group.get("decoupled_weight_decay") and self.word == "adam":
+            raise ValueError("decoupled_weight_decay: True given, expected False: came.AdamW is Adam with decoupled decay")
 
 
 class AdamW(Adam):
