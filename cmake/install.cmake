@@ -1,4 +1,4 @@
-# make install: headers, both libraries, find_package(came) and came.pc.
+# make install: headers, both libraries, the libtorch adapter, find_package(came) and came.pc.
 include(CMakePackageConfigHelpers)
 
 # What a C++ linker adds on its own, such as stdc++ and m: a C program that links the archive must name it.
@@ -13,6 +13,12 @@ install(DIRECTORY include/came DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS came came_static EXPORT came)
 set(came_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/came)
 install(EXPORT came NAMESPACE came:: FILE came-targets.cmake DESTINATION ${came_cmake_dir})
+# Apart, so that nobody needs libtorch who does not ask for it.
+if(CAME_TORCH)
+  install(DIRECTORY torch/include/came DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(TARGETS came_torch EXPORT came-torch)
+  install(EXPORT came-torch NAMESPACE came:: FILE came-torch-targets.cmake DESTINATION ${came_cmake_dir})
+endif()
 
 configure_package_config_file(cmake/came-config.cmake.in came-config.cmake INSTALL_DESTINATION ${came_cmake_dir})
 write_basic_package_version_file(came-config-version.cmake COMPATIBILITY SameMinorVersion)
