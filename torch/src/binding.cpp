@@ -91,6 +91,7 @@ Binding::Binding(const std::vector<came::Options>& groups, const std::vector<Mem
       groups_(groups),
       specs_([&] {
         std::vector<TensorSpec> specs;
+        specs.reserve(members.size());
         for (const Member& member : members) specs.push_back(spec_of(member));
         return specs;
       }()),

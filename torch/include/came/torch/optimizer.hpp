@@ -17,7 +17,9 @@ class Binding;
 /// Base of the optimizers in optimizers.hpp.  Errors are came::Error.
 class Optimizer : public ::torch::optim::Optimizer {
  public:
+  /// Takes over groups and state.
   Optimizer(Optimizer&& other) noexcept;
+  /// Takes over groups and state.
   Optimizer& operator=(Optimizer&& other) noexcept;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;

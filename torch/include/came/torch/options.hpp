@@ -25,9 +25,13 @@ class Options : public ::torch::optim::OptimizerOptions {
   /// Takes from `defaults` what was not given here.
   void inherit(const Options& defaults);
 
+  /// Reads all values; throws, and changes none, unless they are those of the same optimizer.
   void serialize(::torch::serialize::InputArchive& archive) override;
+  /// Writes all values by their names in came_options.
   void serialize(::torch::serialize::OutputArchive& archive) const override;
+  /// The learning rate, for schedulers.
   [[nodiscard]] double get_lr() const override { return values_.lr; }
+  /// Sets the learning rate, for schedulers.
   void set_lr(double lr) override { give(&came_options::lr, lr); }
 
   /// Whether optimizer and all values are the same.
@@ -86,15 +90,16 @@ class OptionsOf : public Options {
   /// The optimizer's defaults with this learning rate.
   OptionsOf(double lr) : Options(which) { this->lr(lr); }
 
-  CAME_TORCH_ARG(double, lr)
-  CAME_TORCH_ARG(double, weight_decay)
-  CAME_TORCH_ARG(double, max_grad_norm)
-  CAME_TORCH_ARG(uint64_t, seed)
-  CAME_TORCH_ARG(DType, momentum_dtype)
-  CAME_TORCH_ARG(bool, cautious)
-  CAME_TORCH_ARG(bool, stochastic_rounding)
-  CAME_TORCH_ARG(bool, maximize)
+  CAME_TORCH_ARG(double, lr);                 ///< Learning rate.
+  CAME_TORCH_ARG(double, weight_decay);       ///< Decoupled decay; Adam: L2 term.
+  CAME_TORCH_ARG(double, max_grad_norm);      ///< Clips by the norm over all parameters; 0: off.
+  CAME_TORCH_ARG(uint64_t, seed);             ///< Key of stochastic rounding.
+  CAME_TORCH_ARG(DType, momentum_dtype);      ///< Storage of the momentum: automatic, f64, f32, bf16, i8 or i4.
+  CAME_TORCH_ARG(bool, cautious);             ///< Drops update elements whose sign is not the gradient's.
+  CAME_TORCH_ARG(bool, stochastic_rounding);  ///< Rounds bf16 and f16 parameters and bf16 momentum so.
+  CAME_TORCH_ARG(bool, maximize);             ///< Ascends.
 
+  /// A copy.
   [[nodiscard]] std::unique_ptr<OptimizerOptions> clone() const override {
     auto copy = std::make_unique<Self>(static_cast<const Self&>(*this));
     static_cast<OptionsOf&>(*copy).note_clone();

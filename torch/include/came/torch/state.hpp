@@ -24,7 +24,9 @@ class ParamState : public ::torch::optim::OptimizerCloneableParamState<ParamStat
   /// The tensor with this name; throws came::Error if there is none.
   [[nodiscard]] const at::Tensor& at(const std::string& name) const;
 
+  /// Reads the counter and every tensor there is; dtypes stay as they were saved.
   void serialize(::torch::serialize::InputArchive& archive) override;
+  /// Writes the counter and every tensor under its name.
   void serialize(::torch::serialize::OutputArchive& archive) const override;
 };
 
