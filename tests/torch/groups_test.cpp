@@ -164,6 +164,7 @@ TEST(TorchOptions, AreCopiedComparedAndReadBack) {
   EXPECT_FALSE(read == options);
   read.serialize(in);
   EXPECT_EQ(read, options);
+  EXPECT_EQ(read.seed(), ~uint64_t{0});
   EXPECT_EQ(error_of([&] { AdamWOptions().serialize(in); }), "archive: options of came, expected those of adamw");
 }
 

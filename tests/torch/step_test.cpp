@@ -128,6 +128,7 @@ TEST(TorchSteps, RaiseVersionCountersOfWhatTheyWrite) {
   const auto params = model->parameters();
   came::torch::SM3 optimizer(params);
   compute_gradients(model, 0);
+  optimizer.step();
   params[1].mutable_grad().reset();
   const auto before = params[0]._version(), idle = params[1]._version();
   optimizer.step();
