@@ -8,7 +8,8 @@ endif()
 if(CAME_TORCH STREQUAL AUTO)
   # Uninstrumented libraries and sanitizers get along only by luck, and wheels of the Python package need no adapter.  Looked
   # for by its file, since the package of a CUDA build stops the configuration where there is no nvcc.
-  find_file(CAME_TORCH_CONFIG TorchConfig.cmake PATHS ${came_torch_places} ${Torch_DIR} PATH_SUFFIXES Torch NO_CACHE)
+  find_file(CAME_TORCH_CONFIG TorchConfig.cmake PATHS ${Torch_DIR} ${CMAKE_PREFIX_PATH} ${came_torch_places}
+            PATH_SUFFIXES Torch share/cmake/Torch NO_DEFAULT_PATH NO_CACHE)
   if(CAME_TORCH_CONFIG AND NOT CAME_SANITIZE AND NOT SKBUILD)
     set(CAME_TORCH ON)
   else()

@@ -44,6 +44,8 @@ TEST(TorchInput, OptionsOutOfRangeAreRefusedByName) {
   EXPECT_NE(made(CAMEOptions(-1)).find("lr is -1, expected"), std::string::npos) << made(CAMEOptions(-1));
   EXPECT_NE(made(CAMEOptions().beta2(1.5)).find("beta2 is 1.5, expected"), std::string::npos)
       << made(CAMEOptions().beta2(1.5));
+  // Defaults, too, for groups that are yet to come.
+  EXPECT_EQ(error_of([] { CAME(std::vector<OptimizerParamGroup>{}, CAMEOptions(-1)); }), made(CAMEOptions(-1)));
   CAME optimizer(std::vector<at::Tensor>{parameter()});
   const OptimizerParamGroup bad{{parameter()}, std::make_unique<CAMEOptions>(CAMEOptions().weight_decay(-2))};
   const std::string message = error_of([&] { optimizer.add_param_group(bad); });
