@@ -106,6 +106,16 @@ TEST(TorchCheckpoint, KeepsDtypes) {
             "state: no 'momentum', expected one of exp_avg, exp_");
 }
 
+TEST(TorchCheckpoint, LeavesNoStateOfWhatWasBefore) {
+  Model model;
+  came::torch::CAME fresh(model->parameters()), used(model->parameters());
+  std::stringstream file;
+  torch::save(fresh, file);
+  train(model, used, 0, 2);
+  torch::load(used, file);
+  EXPECT_TRUE(used.state().empty());
+}
+
 TEST(TorchCheckpoint, ThatDoesNotFitChangesNothing) {
   Model model, other;
   came::torch::CAME optimizer(model->parameters(), came::torch::CAMEOptions(0.5));
