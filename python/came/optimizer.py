@@ -58,6 +58,7 @@ class Optimizer(torch.optim.Optimizer):
     def _note_ranks(self) -> None:
         """Dimensions of the group's parameters as the user gave them, to notice wrappers that flatten them."""
         self._ranks = [max((p.ndim for p in group["params"]), default=0) for group in self.param_groups]
+        self._given = set(map(id, chain.from_iterable(group["params"] for group in self.param_groups)))
 
     def _check_group(self, group: Dict[str, Any]) -> None:
         _check_rate(self._rate(group), group)
@@ -184,7 +185,7 @@ class Optimizer(torch.optim.Optimizer):
         """Sorts the parameters that have, or have had, a gradient by device and by who steps them."""
         for rank, group in zip(self._ranks, self.param_groups):
             if not self.elementwise:
-                refuse.replaced(rank, group["params"], type(self).__name__)
+                refuse.replaced(rank, group["params"], self._given, type(self).__name__)
         self._flat = list(chain.from_iterable(group["params"] for group in self.param_groups))
         self._idle = [p for p in self._flat if p.grad is None and not self.state.get(p)]
         sorts: Dict[Any, List[Member]] = {}

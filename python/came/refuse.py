@@ -32,10 +32,10 @@ def parameter(param: Tensor, owner: str, elementwise: bool) -> None:
         raise RuntimeError(_FLAT.format(owner=owner, what=flat))
 
 
-def replaced(before: int, params: "list[Tensor]", owner: str) -> None:
-    """Raises if a wrapper such as DeepSpeed's ZeRO has put flat tensors where matrices were; `before` is the largest
-    number of dimensions there was."""
-    if before > 1 and params and all(param.ndim == 1 for param in params):
+def replaced(before: int, params: "list[Tensor]", given: "set[int]", owner: str) -> None:
+    """Raises if a wrapper such as DeepSpeed's ZeRO has put flat tensors of its own where matrices were; `before` is the
+    largest number of dimensions there was, `given` are the ids of the parameters that the user gave."""
+    if before > 1 and any(id(p) not in given for p in params) and all(p.ndim == 1 for p in params):
         raise RuntimeError(_FLAT.format(owner=owner, what="1-D tensors in place of a group's matrices, as of DeepSpeed ZeRO"))
 
 

@@ -3,10 +3,12 @@
 import copy
 import gc
 import weakref
+from threading import Thread
 
 import came
 import pytest
 import torch
+from came import ops
 from torch import nn
 
 PAIR = (came.AdamW, torch.optim.AdamW)
@@ -96,6 +98,44 @@ def test_a_parameter_may_move_to_the_next_group():
         before = b.detach().clone()
         optimizer.step()
         assert torch.equal(before, b)
+
+
+def test_biases_may_be_all_that_stays_in_a_group():
+    net = nn.Linear(4, 4)
+    optimizer = came.CAME(net.parameters())
+    net(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    optimizer.param_groups[0]["params"] = [net.bias]
+    before = net.bias.detach().clone()
+    optimizer.step()
+    assert not torch.equal(before, net.bias)
+
+
+def test_threads_that_compiled_the_same_step_take_turns():
+    """They share one call of the operator, as two optimizers of equal shapes and options do."""
+    make = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(256, 256, generator=make) * scale for scale in (1, 100)]
+
+    def work(k, results):
+        p = nn.Parameter(torch.full((256, 256), float(k)))
+        optimizer = came.CAME([p], lr=0.01)
+        p.grad = gradients[k].clone()
+        optimizer.step()
+        for _ in range(100):
+            for bound, rates, plan in optimizer._graph_calls():
+                with torch.no_grad():
+                    ops.step(bound.params, [p.grad], bound.states, bound.steps, rates, None, None, plan)
+        results[k] = p.detach().clone()
+
+    alone, together = {}, {}
+    for k in range(2):
+        work(k, alone)
+    threads = [Thread(target=work, args=(k, together)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(alone[k], together[k]) for k in range(2))
 
 
 def test_options_may_change_in_place():
