@@ -17,6 +17,7 @@ from .state import Slot, Watch
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
 _data_ptr, _is_contiguous, _grad = Tensor.data_ptr, Tensor.is_contiguous, attrgetter("grad")
+_dtype = attrgetter("dtype")
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -169,7 +170,7 @@ class Binding:
         if self._borrow(self.params, "params"):
             self._strided, self._param_data, self._layout = [], None, None
             return True
-        layout = [(param.data_ptr(), param.dtype, param.shape, param.stride()) for param in self.params]
+        layout = [list(map(of, self.params)) for of in (_data_ptr, Tensor.stride, Tensor.size, _dtype)]
         if layout == self._layout:
             return True
         for param, spec in zip(self.params, self.specs):
