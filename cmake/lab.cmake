@@ -1,0 +1,15 @@
+# Whether came-lab is built.  CAME_LAB: ON, OFF, or AUTO, where there are libtorch and the lab's own libraries.
+if(CAME_LAB STREQUAL AUTO)
+  find_package(fmt QUIET)
+  find_package(nlohmann_json QUIET)
+  find_package(CLI11 QUIET)
+  find_path(CAME_TOMLPLUSPLUS_INCLUDE toml++/toml.h)
+  find_path(CAME_SENTENCEPIECE_INCLUDE sentencepiece_processor.h)
+  if(CAME_TORCH AND PROJECT_IS_TOP_LEVEL AND fmt_FOUND AND nlohmann_json_FOUND AND CLI11_FOUND AND CAME_TOMLPLUSPLUS_INCLUDE
+     AND CAME_SENTENCEPIECE_INCLUDE)
+    set(CAME_LAB ON)
+  else()
+    set(CAME_LAB OFF)
+  endif()
+  message(STATUS "came-lab: ${CAME_LAB}")
+endif()

@@ -1,0 +1,71 @@
+// Batches from token files: which sequence comes when, and what is hidden in it, depend on the seed and on the
+// sequence's number alone, so that a run resumes anywhere and batches may be cut into any pieces.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "data/batch.hpp"
+#include "objective.hpp"
+
+namespace lab {
+
+class Tokenizer;
+
+/// What `came-lab data` wrote: a folder with data.json, tokenizer.model, train.tokens and valid.tokens.
+struct DatasetInfo {
+  int64_t vocabulary = 0;    ///< Pieces of the tokenizer, special ones included.
+  int64_t train_tokens = 0;  ///< Documents' ends included.
+  int64_t valid_tokens = 0;
+  int64_t train_documents = 0;
+  int64_t valid_documents = 0;
+  double unigram_loss = 0;  ///< Nats per validation token of the training tokens' frequencies: what a model that
+                            ///< reads nothing reaches.
+};
+
+/// How sequences are made.
+struct BatchOptions {
+  Objective objective = Objective::causal;
+  int64_t length = 0;  ///< T.
+  uint64_t seed = 0;
+  double mask_rate = 0.15;  ///< Masked: 80 % of these become [MASK], 10 % another token, 10 % stay.  Spans: share
+                            ///< of noise.
+  double span_length = 3;   ///< Spans: mean length of one.
+  bool next_sentence = false;
+};
+
+/// One half of a dataset as an endless list of sequences: each pass in another order and with other masks.
+class Batches {
+ public:
+  virtual ~Batches() = default;
+  /// Sequences first .. first + count - 1 of the list.
+  [[nodiscard]] virtual Batch batch(int64_t first, int64_t count) const = 0;
+  /// Sequences in one pass.
+  [[nodiscard]] virtual int64_t pass() const = 0;
+};
+
+/// A folder that `came-lab data` wrote, memory-mapped.
+class Dataset {
+ public:
+  enum class Half { train, valid };
+
+  /// Opens it; throws an Error that says what is missing or does not fit.
+  explicit Dataset(std::filesystem::path folder);
+  ~Dataset();
+  Dataset(Dataset&&) noexcept;
+  Dataset& operator=(Dataset&&) noexcept;
+
+  [[nodiscard]] const DatasetInfo& info() const;
+  [[nodiscard]] const Tokenizer& tokenizer() const;
+  /// Sequences of one half.  The validation half's order and masks are those of `options.seed` too; it is the caller
+  /// who asks for the same ones each time.  Throws an Error where the half is shorter than one sequence.
+  [[nodiscard]] std::unique_ptr<Batches> batches(Half half, const BatchOptions& options) const;
+
+ private:
+  struct Files;
+  std::unique_ptr<Files> files_;
+};
+
+}  // namespace lab
