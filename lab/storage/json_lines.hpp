@@ -1,0 +1,41 @@
+// Metrics: a file of JSON objects, one a line, only ever appended to.  A checkpoint keeps the file's length, so that a
+// resumed run cuts off what came after it and goes on as if it had never stopped.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace lab {
+
+/// Such a file, open for append.
+class JsonLines {
+ public:
+  /// Opens it with its first `length` bytes and cuts off the rest; 0 begins a new one.  Throws an Error if the file is
+  /// shorter, or if a line does not end there.
+  JsonLines(std::filesystem::path path, int64_t length);
+  ~JsonLines();
+  JsonLines(const JsonLines&) = delete;
+  JsonLines& operator=(const JsonLines&) = delete;
+  JsonLines(JsonLines&&) = delete;
+  JsonLines& operator=(JsonLines&&) = delete;
+
+  /// Adds a line in one write: it is there as a whole or, after an Error, not at all.  Keys keep their order; numbers
+  /// that are not finite become null.
+  void append(const nlohmann::ordered_json& object);
+  /// Bytes so far.
+  [[nodiscard]] int64_t size() const { return size_; }
+  /// Flushes to disk; before a checkpoint that keeps size().
+  void sync();
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+};
+
+/// All objects of such a file.  A last line without its end, from a writer that was killed, is left out.
+[[nodiscard]] std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);
+
+}  // namespace lab
