@@ -10,14 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "storage/file.hpp"
+
 namespace lab {
 
 /// One run folder, one writer: an advisory lock that the kernel lifts when the process ends, however it ends.
 class RunLock {
  public:
   /// Makes the folder where it is missing, and locks it; throws an Error with the process that holds it.
-  explicit RunLock(std::filesystem::path run);
-  ~RunLock();
+  explicit RunLock(const std::filesystem::path& run);
+  ~RunLock() = default;
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
   RunLock(RunLock&&) = delete;
@@ -29,7 +31,7 @@ class RunLock {
  private:
   friend class CheckpointWriter;
   std::filesystem::path run_;
-  int descriptor_ = -1;
+  Descriptor file_;
   bool writing_ = false;
 };
 
@@ -50,7 +52,7 @@ class CheckpointWriter {
   CheckpointWriter& operator=(CheckpointWriter&&) = delete;
 
   /// Where the caller writes the file of this name, before commit.
-  [[nodiscard]] std::filesystem::path file(const std::string& name);
+  std::filesystem::path file(const std::string& name);
   /// Writes the manifest with `about`, a JSON object, flushes all to disk and gives the folder its name, in the place
   /// of an earlier checkpoint of the same step.  Returns the folder.
   std::filesystem::path commit(const nlohmann::json& about);
@@ -79,6 +81,9 @@ struct Checkpoint {
   /// The path of a file; throws an Error where there is none of this name.
   [[nodiscard]] std::filesystem::path file(const std::string& name) const;
 };
+
+/// The folder that keeps a run's checkpoints.
+[[nodiscard]] std::filesystem::path checkpoints_folder(const std::filesystem::path& run);
 
 /// The checkpoints of a run, by ascending step; none where there is no such folder.
 [[nodiscard]] std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& run);

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "storage/file.hpp"
+
 namespace lab {
 
 /// One events.out.tfevents.<time>.<host>.<pid>.  Each start of a run writes its own, named to come after the earlier
@@ -18,11 +20,6 @@ class EventFile {
   /// Makes the folder where it is missing.  With `restart`, TensorBoard drops what earlier files hold at that step and
   /// later: give the first step that this process will write.
   explicit EventFile(const std::filesystem::path& folder, std::optional<int64_t> restart = std::nullopt);
-  ~EventFile();
-  EventFile(const EventFile&) = delete;
-  EventFile& operator=(const EventFile&) = delete;
-  EventFile(EventFile&&) = delete;
-  EventFile& operator=(EventFile&&) = delete;
 
   /// Where it is.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
@@ -38,7 +35,8 @@ class EventFile {
   void write(const std::string& event);
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor file_;
+  int64_t size_ = 0;
 };
 
 }  // namespace lab

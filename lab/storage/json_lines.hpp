@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "storage/file.hpp"
+
 namespace lab {
 
 /// Such a file, open for append.
@@ -14,12 +16,7 @@ class JsonLines {
  public:
   /// Opens it with its first `length` bytes and cuts off the rest; 0 begins a new one.  Throws an Error if the file is
   /// shorter, or if a line does not end there.
-  JsonLines(std::filesystem::path path, int64_t length);
-  ~JsonLines();
-  JsonLines(const JsonLines&) = delete;
-  JsonLines& operator=(const JsonLines&) = delete;
-  JsonLines(JsonLines&&) = delete;
-  JsonLines& operator=(JsonLines&&) = delete;
+  JsonLines(const std::filesystem::path& path, int64_t length);
 
   /// Adds a line in one write: it is there as a whole or, after an Error, not at all.  Keys keep their order; numbers
   /// that are not finite become null.
@@ -30,9 +27,8 @@ class JsonLines {
   void sync();
 
  private:
-  std::filesystem::path path_;
-  int descriptor_ = -1;
-  int64_t size_ = 0;
+  Descriptor file_;
+  int64_t size_;
 };
 
 /// All objects of such a file.  A last line without its end, from a writer that was killed, is left out.

@@ -1,5 +1,5 @@
 // Safetensors files: named arrays, read through a memory map and written so that a reader finds the old file or the
-// whole new one.  Knows nothing of torch.
+// whole new one.  Knows nothing of torch.  Data may begin at any byte: copy before use as anything wider.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lab {
+
+class MappedFile;
 
 /// One array; `data` belongs to someone else.
 struct StoredTensor {
@@ -20,6 +23,9 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
 };
+
+/// Bits per element of a dtype of the format, or 0 where it has no such dtype.
+[[nodiscard]] int64_t safetensors_bits(std::string_view dtype);
 
 /// What a file holds; the tensors' data lie in the bytes that were parsed.
 struct Safetensors {
@@ -46,10 +52,20 @@ class SafetensorsFile {
   [[nodiscard]] const Safetensors& contents() const { return contents_; }
 
  private:
-  struct Map;
-  std::unique_ptr<Map> map_;
+  std::unique_ptr<MappedFile> map_;
   Safetensors contents_;
 };
+
+/// The bytes before the data, as the reference implementation writes them, and the tensors in the order of their data:
+/// the same tensors, in any order, give the same bytes.  Throws an Error where two share a name or one does not fit its
+/// shape.
+struct SafetensorsLayout {
+  std::string head;
+  std::vector<StoredTensor> tensors;
+  uint64_t data_size = 0;  ///< Bytes of them all.
+};
+[[nodiscard]] SafetensorsLayout layout_safetensors(std::span<const StoredTensor> tensors,
+                                                   const std::map<std::string, std::string>& metadata = {});
 
 /// Writes a file beside `path`, flushes it to disk and renames it; throws an Error, and leaves what was at `path`.
 void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,
