@@ -4,12 +4,9 @@
 #include "storage/checkpoint.hpp"
 
 #include <fcntl.h>
-#include <stdio.h>  // renameat2, which <cstdio> need not declare
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cstdio>
 #include <limits>
 #include <optional>
 
@@ -119,13 +116,14 @@ void prune_checkpoints(RunLock& lock, const KeepPolicy& policy, int64_t written)
     std::optional<double> metric;
   };
   std::vector<Candidate> candidates;  // newest first
-  const std::vector<CheckpointEntry> all = list_checkpoints(lock.run());
-  for (auto entry = all.rbegin(); entry != all.rend(); ++entry) {
+  std::vector<CheckpointEntry> entries = list_checkpoints(lock.run());
+  std::reverse(entries.begin(), entries.end());
+  for (const CheckpointEntry& entry : entries) {
     try {
-      const nlohmann::json about = detail::read_manifest(entry->folder).about;
+      const nlohmann::json about = detail::read_manifest(entry.folder).about;
       const auto value = policy.metric.empty() ? about.end() : about.find(policy.metric);
       const bool known = value != about.end() && value->is_number();
-      candidates.push_back({*entry, known ? std::optional(value->get<double>()) : std::nullopt});
+      candidates.push_back({entry, known ? std::optional(value->get<double>()) : std::nullopt});
     } catch (const Error&) {
       continue;  // damaged: for its owner to see, and no reason to keep one less of the others
     }

@@ -33,6 +33,8 @@ json parse_json(std::string_view text, size_t depth) {
     }
     return true;
   };
+  // The parser takes a zero byte for the end and ignores what follows; JSON has none.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) fail("byte {}: not valid JSON", zero + 1);
   try {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::parse_error& error) {
@@ -52,7 +54,7 @@ std::string dump_json(const json& value) {
 
 std::string quote_name(std::string_view name) {
   constexpr size_t kMost = 80;
-  const std::string text = json(name).dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = json(name).dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() <= kMost) return text;
   size_t end = kMost;
   while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not inside a character
