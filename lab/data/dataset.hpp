@@ -8,22 +8,12 @@
 #include <string>
 
 #include "data/batch.hpp"
+#include "data/info.hpp"
 #include "objective.hpp"
 
 namespace lab {
 
 class Tokenizer;
-
-/// What `came-lab data` wrote: a folder with data.json, tokenizer.model, train.tokens and valid.tokens.
-struct DatasetInfo {
-  int64_t vocabulary = 0;    ///< Pieces of the tokenizer, special ones included.
-  int64_t train_tokens = 0;  ///< Documents' ends included.
-  int64_t valid_tokens = 0;
-  int64_t train_documents = 0;
-  int64_t valid_documents = 0;
-  double unigram_loss = 0;  ///< Nats per validation token of the training tokens' frequencies: what a model that
-                            ///< reads nothing reaches.
-};
 
 /// How sequences are made.
 struct BatchOptions {
