@@ -33,7 +33,7 @@ struct PrepareOptions {
   std::string text_key = "text";             ///< Where the text is in a line of a file that ends in .jsonl.
   int64_t vocabulary = 4096;                 ///< Pieces, special ones and 256 bytes included.
   double validation_share = 0.05;            ///< Of the documents; at least one is kept for each half.
-  int64_t sample_bytes = int64_t{10} << 20;  ///< Of lines of the training half, for the tokenizer's training.
+  int64_t sample_bytes = int64_t{10} << 20;  ///< Of memory for lines of the training half, which train the tokenizer.
   uint64_t seed = 0;                         ///< Of the split and of the sample.
   int threads = 0;                           ///< 0: as many as there are cores.
   bool force = false;                        ///< Replace a dataset that is there; what is no dataset is never replaced.

@@ -1,0 +1,154 @@
+// How documents are cut out of files: a file of any size goes through a buffer of 1 MiB; a line of JSON is held whole.
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "data/corpus.hpp"
+#include "data/utf8.hpp"
+#include "error.hpp"
+
+namespace lab {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kPiece = size_t{1} << 20;
+// A document of JSONL is parsed in one go.
+constexpr size_t kLongestJsonLine = size_t{64} << 20;
+
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == text.npos; }
+
+/// Hands a text over in pieces; the last one ends its document.
+void emit(std::string_view text, const Corpus::Sink& sink) {
+  if (text.empty()) return;
+  while (text.size() > kPiece) {
+    const size_t cut = find_cut(text, kPiece);
+    sink(text.substr(0, cut), false);
+    text.remove_prefix(cut);
+  }
+  sink(text, true);
+}
+
+}  // namespace
+
+// Pieces end with a line where they can, and hold whole characters always.
+void Corpus::read_pieces(const fs::path& path, const std::function<void(std::string_view)>& take) {
+  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
+  if (!file) fail("{}: {}", path.native(), std::strerror(errno));
+  std::string buffer;
+  size_t offset = 0;  // of the buffer in the file
+  for (bool end = false; !end || !buffer.empty();) {
+    while (!end && buffer.size() <= kPiece) {
+      const size_t had = buffer.size();
+      buffer.resize(had + kPiece);
+      const size_t got = std::fread(buffer.data() + had, 1, kPiece, file.get());
+      buffer.resize(had + got);
+      bytes_read_ += static_cast<int64_t>(got);
+      if (std::ferror(file.get())) fail("{}: {}", path.native(), std::strerror(errno));
+      end = got < kPiece;
+    }
+    std::string_view piece = std::string_view(buffer).substr(0, find_cut(buffer, kPiece));
+    const size_t size = piece.size();
+    if (const size_t bad = find_invalid_utf8(piece); bad != piece.npos) {
+      fail("{}: byte {} is 0x{:02x}, which is no UTF-8; decompress the file, or convert it: iconv -f LATIN1 -t UTF-8",
+           path.native(), offset + bad, static_cast<unsigned char>(piece[bad]));
+    }
+    // Some editors begin a file with a mark that is no text.
+    if (offset == 0 && piece.starts_with("\xef\xbb\xbf")) piece.remove_prefix(3);
+    if (!piece.empty()) take(piece);
+    buffer.erase(0, size);
+    offset += size;
+  }
+}
+
+void Corpus::read_whole(const fs::path& file, const Sink& sink) {
+  bool begun = false;
+  read_pieces(file, [&](std::string_view piece) {
+    sink(piece, false);
+    begun = true;
+  });
+  if (begun) sink({}, true);
+}
+
+void Corpus::read_lines(const fs::path& file, const Sink& sink) {
+  std::string text;     // of the document that has begun, but for what was handed over
+  std::string newline;  // that follows `text` if the document goes on
+  bool begun = false;
+  const auto finish = [&] {
+    if (begun) sink(text, true);
+    text.clear();
+    newline.clear();
+    begun = false;
+  };
+  read_pieces(file, [&](std::string_view piece) {
+    while (!piece.empty()) {
+      const size_t end = piece.find('\n');
+      std::string_view line = piece.substr(0, end);
+      piece.remove_prefix(end == piece.npos ? piece.size() : end + 1);
+      const bool whole = end != line.npos;
+      const bool carriage = whole && line.ends_with('\r');
+      if (carriage) line.remove_suffix(1);
+      // What follows a piece without a line's end belongs to the same line.
+      const bool starts = !begun || !newline.empty();
+      if (starts && is_blank(line)) {
+        if (whole) finish();
+        continue;
+      }
+      text.append(newline).append(line);
+      begun = true;
+      newline = !whole ? "" : carriage ? "\r\n" : "\n";
+      if (whole && rule_ == DocumentRule::line) {
+        finish();
+      } else if (text.size() >= kPiece) {
+        sink(text, false);
+        text.clear();
+      }
+    }
+  });
+  finish();
+}
+
+void Corpus::read_json_lines(const fs::path& file, const Sink& sink) {
+  std::string line;
+  int64_t number = 0;
+  const auto take = [&] {
+    ++number;
+    if (is_blank(line)) return;
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    if (!object.is_object()) {
+      fail("{}:{}: expected an object of JSON such as {{\"{}\": \"...\"}}, found {}", file.native(), number, text_key_,
+           object.is_discarded() ? "no valid JSON" : object.type_name());
+    }
+    const auto text = object.find(text_key_);
+    if (text == object.end()) {
+      fail("{}:{}: the object has no key \"{}\"; name the one that holds the text", file.native(), number, text_key_);
+    }
+    if (!text->is_string()) {
+      fail("{}:{}: \"{}\" is of type {}, expected a string", file.native(), number, text_key_, text->type_name());
+    }
+    emit(text->get_ref<const std::string&>(), sink);
+  };
+  read_pieces(file, [&](std::string_view piece) {
+    while (!piece.empty()) {
+      const size_t end = piece.find('\n');
+      line.append(piece.substr(0, end));
+      if (line.size() > kLongestJsonLine) {
+        fail("{}:{}: the line is longer than {} MiB; cut it into several documents", file.native(), number + 1,
+             kLongestJsonLine >> 20);
+      }
+      if (end == piece.npos) return;
+      take();
+      line.clear();
+      piece.remove_prefix(end + 1);
+    }
+  });
+  if (!line.empty()) take();
+}
+
+}  // namespace lab
