@@ -5,26 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <string>
 
 #include "data/batch.hpp"
 #include "data/info.hpp"
-#include "objective.hpp"
+#include "data/sequence_options.hpp"
 
 namespace lab {
 
 class Tokenizer;
-
-/// How sequences are made.
-struct BatchOptions {
-  Objective objective = Objective::causal;
-  int64_t length = 0;  ///< T.
-  uint64_t seed = 0;
-  double mask_rate = 0.15;  ///< Masked: 80 % of these become [MASK], 10 % another token, 10 % stay.  Spans: share
-                            ///< of noise.
-  double span_length = 3;   ///< Spans: mean length of one.
-  bool next_sentence = false;
-};
 
 /// One half of a dataset as an endless list of sequences: each pass in another order and with other masks.
 class Batches {
@@ -42,7 +30,7 @@ class Dataset {
   enum class Half { train, valid };
 
   /// Opens it; throws an Error that says what is missing or does not fit.
-  explicit Dataset(std::filesystem::path folder);
+  explicit Dataset(const std::filesystem::path& folder);
   ~Dataset();
   Dataset(Dataset&&) noexcept;
   Dataset& operator=(Dataset&&) noexcept;
