@@ -3,6 +3,7 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -33,30 +34,28 @@ void for_each_character(std::string_view text, Take&& take) {
   }
 }
 
-/// The characters that get a piece of their own: the most frequent ones, in no more than half of the room that there
-/// is.
-Alphabet find_alphabet(const std::vector<std::string>& lines, int64_t vocabulary) {
+/// The characters worth a piece of their own, the most frequent first.
+std::vector<std::string_view> frequent_characters(const std::vector<std::string>& lines) {
   std::unordered_map<std::string_view, int64_t> counts;
-  int64_t all = 0;
   for (const std::string& line : lines) {
     for_each_character(line, [&](std::string_view character) { ++counts[character]; });
   }
   for (const std::string_view reserved : kReserved) counts.erase(reserved);
   std::vector<std::pair<int64_t, std::string_view>> order;
+  int64_t all = 0;
   for (const auto& [character, count] : counts) {
     order.emplace_back(-count, character);
     all += count;
   }
   std::sort(order.begin(), order.end());
-  const auto room = static_cast<size_t>((vocabulary - kSmallestVocabulary) / 2 + 1);
-  Alphabet alphabet;
+  std::vector<std::string_view> frequent;
   int64_t covered = 0;
   for (const auto& [count, character] : order) {
-    if (alphabet.size() == room || static_cast<double>(covered) >= kCoverage * static_cast<double>(all)) break;
-    alphabet.insert(character);
+    if (static_cast<double>(covered) >= kCoverage * static_cast<double>(all)) break;
+    frequent.push_back(character);
     covered -= count;
   }
-  return alphabet;
+  return frequent;
 }
 
 /// The lines, cut wherever there is a character outside of the alphabet.
@@ -98,7 +97,7 @@ struct Trained {
   int64_t pieces = 0;
 };
 
-Trained train(const std::vector<std::string>& lines, int64_t vocabulary) {
+Trained train(const std::vector<std::string>& lines, const Alphabet& alphabet, int64_t vocabulary) {
   std::string control = "[CLS],[SEP],[MASK]";
   for (int64_t k = 0; k < kSentinels; ++k) control += fmt::format(",<extra_id_{}>", k);
   const std::unordered_map<std::string, std::string> options{
@@ -120,9 +119,7 @@ Trained train(const std::vector<std::string>& lines, int64_t vocabulary) {
       {"num_threads", "1"},
       {"minloglevel", "3"},
   };
-  const Alphabet alphabet = find_alphabet(lines, vocabulary);
   Lines sentences(lines, alphabet);
-  if (sentences.done()) fail("the text holds no characters to train a tokenizer on; give more text");
   Trained trained;
   const auto status = sentencepiece::SentencePieceTrainer::Train(options, &sentences, &trained.model);
   if (!status.ok()) fail("SentencePiece could not train a tokenizer of {} pieces: {}", vocabulary, status.message());
@@ -143,16 +140,21 @@ std::string train_tokenizer(const std::vector<std::string>& lines, int64_t vocab
   if (vocabulary > kLargestVocabulary) {
     fail("a vocabulary of {} is too large: give {} or less", vocabulary, kLargestVocabulary);
   }
-  Trained trained = train(lines, vocabulary);
-  if (trained.pieces == vocabulary) return std::move(trained.model);
-  // With less room there may be fewer characters, hence fewer pieces again.
-  int64_t largest = vocabulary;
-  while (trained.pieces < largest) {
-    largest = trained.pieces;
-    trained = train(lines, largest);
+  const std::vector<std::string_view> frequent = frequent_characters(lines);
+  if (frequent.empty()) fail("the text holds no characters to train a tokenizer on; give more text");
+  // Half of the room at first, since merged pieces are worth more than rare characters; where the text yields too few
+  // of those, more characters.
+  auto taken = std::min(frequent.size(), static_cast<size_t>((vocabulary - kSmallestVocabulary) / 2 + 1));
+  while (true) {
+    Trained trained =
+        train(lines, Alphabet(frequent.begin(), frequent.begin() + static_cast<ptrdiff_t>(taken)), vocabulary);
+    if (trained.pieces == vocabulary) return std::move(trained.model);
+    if (taken == frequent.size()) {
+      fail("a vocabulary of {} is too large: this text yields {} pieces; give {} or less, or more text", vocabulary,
+           trained.pieces, trained.pieces);
+    }
+    taken = std::min(frequent.size(), taken + static_cast<size_t>(vocabulary - trained.pieces));
   }
-  fail("a vocabulary of {} is too large: this text yields {} pieces; give {} or less, or more text", vocabulary,
-       largest, largest);
 }
 
 }  // namespace lab
