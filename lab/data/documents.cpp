@@ -1,4 +1,5 @@
 // How documents are cut out of files: a file of any size goes through a buffer of 1 MiB; a line of JSON is held whole.
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>

@@ -7,9 +7,10 @@
 #include <cmath>
 #include <deque>
 #include <future>
-#include <limits>
 #include <mutex>
+#include <span>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "data/corpus.hpp"

@@ -1,4 +1,6 @@
 // What the reading of text promises: UTF-8, cuts, documents, samples.
+#include <nlohmann/json.hpp>
+
 #include "data/corpus.hpp"
 #include "data/line_sample.hpp"
 #include "data/utf8.hpp"
@@ -116,7 +118,7 @@ TEST(LabCorpus, LeavesOutTheMarkAtTheBeginningOfAFile) {
 
 TEST(LabCorpus, ReadsLongDocumentsInPieces) {
   const TempFolder folder;
-  std::string lines = make_text(3 << 20), word, json;
+  std::string lines = make_text(3 << 20), word;
   while (word.size() < (5 << 19)) word += "\xe2\x82\xac";
   for (const std::string& text : {lines, word}) {
     for (const DocumentRule rule : {DocumentRule::file, DocumentRule::blank_line}) {
@@ -130,9 +132,7 @@ TEST(LabCorpus, ReadsLongDocumentsInPieces) {
       EXPECT_LE(longest, 2U << 20);
     }
     PrepareOptions options;
-    json = text;
-    for (size_t k = 0; (k = json.find('\n', k)) != json.npos; k += 2) json.replace(k, 1, "\\n");
-    options.inputs = {write(folder / "a.jsonl", "{\"text\": \"" + json + "\"}")};
+    options.inputs = {write(folder / "a.jsonl", nlohmann::json{{"text", text}}.dump())};
     size_t longest = 0;
     EXPECT_EQ(documents_of(options, &longest), Documents{text});
     EXPECT_LE(longest, 1U << 20);
