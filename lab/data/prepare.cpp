@@ -3,22 +3,19 @@
 #include "data/prepare.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <deque>
 #include <future>
-#include <mutex>
-#include <span>
+#include <limits>
 #include <thread>
 #include <tuple>
 #include <utility>
 
 #include "data/corpus.hpp"
 #include "data/dataset_json.hpp"
+#include "data/encoding.hpp"
 #include "data/line_sample.hpp"
 #include "data/output_folder.hpp"
 #include "data/random.hpp"
-#include "data/token_file.hpp"
 #include "data/tokenizer.hpp"
 #include "error.hpp"
 
@@ -30,18 +27,15 @@ constexpr size_t kBlock = size_t{1} << 20;  // bytes of text that are encoded at
 
 using Report = std::function<void(const Progress&)>;
 
-/// Which documents are kept for validation: those whose number draws less than the share; where that leaves a half
-/// empty, the document that came closest to it.
+/// Which documents are kept for validation: those whose number draws less than the share, but for one that was moved
+/// since a half was empty.
 class Split {
  public:
   Split(uint64_t seed, double share) : seed_(seed), share_(share) {}
 
-  [[nodiscard]] double draw(int64_t document) const {
-    return Random(seed_, static_cast<uint64_t>(document), Purpose::split).unit();
-  }
   [[nodiscard]] bool is_valid(int64_t document) const {
     if (document == moved_) return moved_to_valid_;
-    return draw(document) < share_;
+    return Random(seed_, static_cast<uint64_t>(document), Purpose::split).unit() < share_;
   }
   void move(int64_t document, bool to_valid) {
     moved_ = document;
@@ -57,8 +51,8 @@ class Split {
 
 struct Survey {
   int64_t documents = 0, valid = 0;
-  int64_t lowest = -1, highest = -1;  // documents by what they drew
-  std::vector<std::string> lines;     // of the training half
+  int64_t shortest = -1, longest = -1;  // documents
+  std::vector<std::string> lines;       // of the training half
 };
 
 class Preparation {
@@ -98,18 +92,18 @@ class Preparation {
 Survey Preparation::survey() {
   Survey found;
   LineSample sample(options_.sample_bytes, options_.seed);
-  double lowest = 2, highest = -1;
-  int64_t reported = -1;
+  int64_t size = 0, least = std::numeric_limits<int64_t>::max(), most = 0, reported = -1;
   corpus_.read([&](std::string_view text, bool ends) {
     stop_if_asked();
     const bool valid = split_.is_valid(found.documents);
     if (!valid) sample.add(text);
+    size += static_cast<int64_t>(text.size());
     if (ends) {
-      const double drawn = split_.draw(found.documents);
-      if (drawn < lowest) std::tie(lowest, found.lowest) = std::pair(drawn, found.documents);
-      if (drawn > highest) std::tie(highest, found.highest) = std::pair(drawn, found.documents);
+      if (size < least) std::tie(least, found.shortest) = std::pair(size, found.documents);
+      if (size > most) std::tie(most, found.longest) = std::pair(size, found.documents);
       found.valid += valid;
       ++found.documents;
+      size = 0;
     }
     if (corpus_.bytes_read() != reported) progress("reading", reported = corpus_.bytes_read(), corpus_.bytes());
   });
@@ -119,7 +113,7 @@ Survey Preparation::survey() {
 }
 
 // Twice where the draw left a half empty, which happens with few documents alone: the sample must not hold lines of
-// documents kept for validation.
+// documents kept for validation.  The shortest document is moved there, or the longest one from there.
 Survey Preparation::survey_until_split() {
   Survey found = survey();
   if (found.documents == 0) fail("{}: no text in it", corpus_.files()[0].native());
@@ -131,107 +125,11 @@ Survey Preparation::survey_until_split() {
   }
   if (found.valid == 0 || found.valid == found.documents) {
     const bool to_valid = found.valid == 0;
-    split_.move(to_valid ? found.lowest : found.highest, to_valid);
+    split_.move(to_valid ? found.shortest : found.longest, to_valid);
     found = survey();
   }
   return found;
 }
-
-/// Some text on its way through the threads.
-struct Block {
-  struct Piece {
-    size_t end = 0;  // in `text`, later in `tokens`
-    bool valid = false, ends = false;
-  };
-  std::string text;
-  std::vector<Piece> pieces;
-  std::vector<int64_t> tokens;
-};
-
-/// Encodes blocks, each on a thread that is lent one of the caches.
-class Encoders {
- public:
-  explicit Encoders(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  Block encode(Block block) {
-    WordCache words = borrow();
-    size_t begin = 0;
-    for (Block::Piece& piece : block.pieces) {
-      words.encode(std::string_view(block.text).substr(begin, piece.end - begin), block.tokens);
-      begin = std::exchange(piece.end, block.tokens.size());
-    }
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(words));
-    return block;
-  }
-
- private:
-  WordCache borrow() {
-    const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return WordCache(tokenizer_);
-    WordCache words = std::move(idle_.back());
-    idle_.pop_back();
-    return words;
-  }
-
-  const Tokenizer& tokenizer_;
-  std::mutex mutex_;
-  std::vector<WordCache> idle_;
-};
-
-/// Writes both halves and counts what it writes.
-class Halves {
- public:
-  Halves(const std::filesystem::path& folder, const Tokenizer& tokenizer)
-      : train_(folder / "train.tokens", tokenizer.size(), tokenizer.fingerprint()),
-        valid_(folder / "valid.tokens", tokenizer.size(), tokenizer.fingerprint()) {
-    for (auto& counts : counts_) counts.resize(static_cast<size_t>(tokenizer.size()));
-  }
-
-  void write(const Block& block) {
-    size_t begin = 0;
-    for (const Block::Piece& piece : block.pieces) {
-      const std::span<const int64_t> tokens = std::span(block.tokens).subspan(begin, piece.end - begin);
-      begin = piece.end;
-      TokenWriter& writer = piece.valid ? valid_ : train_;
-      auto& counts = counts_[piece.valid ? 1 : 0];
-      writer.add(tokens);
-      for (const int64_t token : tokens) ++counts[static_cast<size_t>(token)];
-      if (piece.ends) {
-        writer.end_document();
-        ++counts[static_cast<size_t>(kEnd)];
-      }
-    }
-  }
-
-  void finish(DatasetInfo& info) {
-    train_.finish();
-    valid_.finish();
-    info.vocabulary = static_cast<int64_t>(counts_[0].size());
-    info.train_tokens = train_.tokens();
-    info.valid_tokens = valid_.tokens();
-    info.train_documents = train_.documents();
-    info.valid_documents = valid_.documents();
-    const auto all = static_cast<double>(info.train_tokens + info.valid_tokens);
-    info.validation_share = static_cast<double>(info.valid_tokens) / all;
-    info.bytes_per_token = static_cast<double>(info.train_bytes + info.valid_bytes) / all;
-    info.unigram_loss = unigram_loss();
-  }
-
- private:
-  // Each piece counts once more than it was seen, so that none has probability zero.
-  [[nodiscard]] double unigram_loss() const {
-    const double all = static_cast<double>(train_.tokens()) + static_cast<double>(counts_[0].size());
-    double sum = 0;
-    for (size_t k = 0; k < counts_[0].size(); ++k) {
-      sum -= static_cast<double>(counts_[1][k]) * std::log((static_cast<double>(counts_[0][k]) + 1) / all);
-    }
-    return sum / static_cast<double>(valid_.tokens());
-  }
-
-  TokenWriter train_, valid_;
-  std::array<std::vector<int64_t>, 2> counts_;  // of each piece: train, valid
-};
 
 void Preparation::tokenize(const Tokenizer& tokenizer, const std::filesystem::path& folder, int64_t documents) {
   const auto cores = static_cast<size_t>(std::max(1U, std::thread::hardware_concurrency()));

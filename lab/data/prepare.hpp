@@ -32,7 +32,7 @@ struct PrepareOptions {
   DocumentRule documents = DocumentRule::automatic;
   std::string text_key = "text";             ///< Where the text is in a line of a file that ends in .jsonl.
   int64_t vocabulary = 4096;                 ///< Pieces, special ones and 256 bytes included.
-  double validation_share = 0.05;            ///< Of the documents; at least one is kept for each half.
+  double validation_share = 0.05;            ///< Of the documents; each half gets one at the least.
   int64_t sample_bytes = int64_t{10} << 20;  ///< Of memory for lines of the training half, which train the tokenizer.
   uint64_t seed = 0;                         ///< Of the split and of the sample.
   int threads = 0;                           ///< 0: as many as there are cores.

@@ -114,6 +114,7 @@ TEST(LabPrepare, GivesTheSameBytesForAnyNumberOfThreads) {
 TEST(LabPrepare, LeavesNoHalfEmpty) {
   const TempFolder folder;
   make_corpus(folder / "text", 2);
+  write(folder / "text/000.txt", make_text(9000));
   for (const double share : {0.001, 0.5, 0.999}) {
     for (uint64_t seed = 0; seed < 4; ++seed) {
       PrepareOptions options = small_options({folder / "text"}, folder / "data");
@@ -123,6 +124,8 @@ TEST(LabPrepare, LeavesNoHalfEmpty) {
       const DatasetInfo info = prepare(options);
       EXPECT_EQ(info.train_documents, 1);
       EXPECT_EQ(info.valid_documents, 1);
+      // Where none was drawn, or all were.
+      EXPECT_TRUE(share == 0.5 || info.train_tokens > info.valid_tokens) << share;
     }
   }
 }
