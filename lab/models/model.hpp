@@ -34,13 +34,14 @@ struct ModelConfig {
 [[nodiscard]] ModelConfig model_config(const std::string& name);
 /// All names, smallest first within a family.
 [[nodiscard]] std::vector<std::string> model_names();
-/// The config of a model that Hugging Face's config.json describes, and the other way round in Model.
+/// The config of a model that Hugging Face's config.json describes, and the other way round in Model; throws an Error
+/// that names the field which is missing or asks for another kind of model.
 [[nodiscard]] ModelConfig model_config_of(const nlohmann::json& huggingface);
 
 /// Mixes each sequence's embeddings with those of another one of the batch: Mixup on what a token model has to mix.
 struct Mix {
   double lambda = 1;   ///< Weight of the sequence itself; 1 - lambda for the other.
-  at::Tensor partner;  ///< [B] which one.
+  at::Tensor partner;  ///< [B] int64 on the model's device: which one; a permutation.
 };
 
 /// Sums over a batch, so that a large batch may come in pieces; f32 on the model's device.
@@ -70,8 +71,8 @@ class Model : public torch::nn::Module {
   ModelConfig config_;
 };
 
-/// Builds a model, parameters uninitialised in f32 on the CPU until initialize() or a file fills them; throws an Error
-/// that names the field where the config makes no model.
-[[nodiscard]] std::shared_ptr<Model> make_model(const ModelConfig& config);
+/// Builds a model, parameters uninitialised in f32 until initialize() or a file fills them; throws an Error that names
+/// the field where the config makes no model.  On the device "meta" it has shapes alone.
+[[nodiscard]] std::shared_ptr<Model> make_model(const ModelConfig& config, at::Device device = at::kCPU);
 
 }  // namespace lab
