@@ -1,0 +1,21 @@
+// Mixup (Zhang et al. 2018) for tokens: what is mixed are embeddings, and of targets the losses.
+#pragma once
+
+#include <functional>
+
+#include "data/batch.hpp"
+#include "models/model.hpp"
+
+namespace lab {
+
+/// The batch whose sequence b is `partner[b]`; `partner` is a permutation.
+[[nodiscard]] Batch reordered(const Batch& batch, const at::Tensor& partner);
+
+/// lambda * x + (1 - lambda) * the partners' x; x is [B, ...].  x itself without a mix.
+[[nodiscard]] at::Tensor mixed(const at::Tensor& x, const Mix* mix);
+
+/// lambda * loss(batch) + (1 - lambda) * loss(partners'); terms of weight 0 are not computed.  `correct` counts the
+/// sequences' own targets.
+[[nodiscard]] Loss mixed_loss(const Batch& batch, const Mix* mix, const std::function<Loss(const Batch&)>& loss);
+
+}  // namespace lab
