@@ -1,0 +1,181 @@
+// What every model's loss is: sums over targets, in pieces or at once, of sequences or of mixtures of them.
+#include <ATen/autocast_mode.h>
+
+#include "models/mixup.hpp"
+#include "models/support.hpp"
+
+namespace lab_test {
+namespace {
+
+class LabLoss : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    model_ = made(small_config(GetParam()));
+    model_->eval();
+  }
+
+  std::shared_ptr<Model> model_;
+  Batch batch_ = some_batch(GetParam(), 5);
+};
+INSTANTIATE_TEST_SUITE_P(All, LabLoss, testing::ValuesIn(families()), [](const auto& tested) { return tested.param; });
+
+// Sums of some 60 terms in f32 in two orders: below 60 roundoffs of 2^-24 of the sum, each term's own ones included.
+constexpr double kSum = 120 * 0x1p-24;
+// Gradients are longer sums through some layers; roundings add up as roots, and 1e-5 is 170 of them.
+constexpr double kGradient = 1e-5;
+
+TEST_P(LabLoss, IsTheCrossEntropyOfTheLogitsAtThePositions) {
+  at::Tensor scores = model_->logits(batch_).flatten(0, 1);
+  EXPECT_EQ(scores.size(1), kVocabulary);
+  if (batch_.positions.defined()) scores = scores.index_select(0, batch_.positions);
+  const Loss loss = model_->loss(batch_);
+  EXPECT_LE(distance(loss.tokens, at::cross_entropy_loss(scores, batch_.targets, {}, at::Reduction::Sum)), kSum);
+  EXPECT_EQ(loss.correct.item<int64_t>(), (scores.argmax(1) == batch_.targets).sum().item<int64_t>());
+  EXPECT_EQ(loss.next.defined(), GetParam() == "bert");
+}
+
+TEST_P(LabLoss, CountsCorrectTokensInEvalModeAlone) {
+  model_->train();
+  EXPECT_FALSE(model_->loss(batch_).correct.defined());
+}
+
+TEST_P(LabLoss, AndItsGradientsAreSumsOverThePiecesOfABatch) {
+  auto pieces = gradients(*model_, piece_of(batch_, 0, 2));
+  for (const auto& [name, gradient] : gradients(*model_, piece_of(batch_, 2, 3))) pieces.at(name) += gradient;
+  const double sum = total(model_->loss(piece_of(batch_, 0, 2))) + total(model_->loss(piece_of(batch_, 2, 3)));
+  EXPECT_NEAR(total(model_->loss(batch_)), sum, kSum * sum);
+  const auto [far, name] = farthest(pieces, gradients(*model_, batch_));
+  EXPECT_LE(far, kGradient) << name;
+}
+
+TEST_P(LabLoss, GivesEveryParameterAGradient) {
+  for (const auto& [name, gradient] : gradients(*model_, batch_)) {
+    EXPECT_GT(gradient.abs().max().item<double>(), 0) << name;
+  }
+}
+
+TEST_P(LabLoss, OfAMixWithLambda1IsTheOneWithout) {
+  const Mix mix{1, at::tensor({1, 2, 3, 4, 0}, at::kLong)};
+  const auto expected = gradients(*model_, batch_), found = gradients(*model_, batch_, &mix);
+  EXPECT_EQ(total(model_->loss(batch_, &mix)), total(model_->loss(batch_)));
+  for (const auto& [name, gradient] : expected) EXPECT_TRUE(same_bits(found.at(name), gradient)) << name;
+}
+
+TEST_P(LabLoss, OfAMixWithLambda0IsThatOfThePartners) {
+  const Mix mix{0, at::tensor({2, 0, 1, 4, 3}, at::kLong)};
+  // The sum over all sequences is the same whatever their order, if each meets its own targets.
+  const auto expected = gradients(*model_, batch_), found = gradients(*model_, batch_, &mix);
+  const double loss = total(model_->loss(batch_));
+  EXPECT_NEAR(total(model_->loss(batch_, &mix)), loss, kSum * loss);
+  const auto [far, name] = farthest(found, expected);
+  EXPECT_LE(far, kGradient) << name;
+}
+
+TEST_P(LabLoss, ReordersSequencesWithTheirTargets) {
+  const std::vector<int64_t> order{2, 0, 1, 4, 3};
+  const Batch moved = lab::reordered(batch_, at::tensor(order, at::kLong));
+  for (int64_t b = 0; b < 5; ++b) {
+    const Batch expected = piece_of(batch_, order[static_cast<size_t>(b)], 1), found = piece_of(moved, b, 1);
+    EXPECT_TRUE(same_bits(found.input, expected.input));
+    const auto order_of = [](const Batch& one) {
+      return one.positions.defined() ? one.positions.argsort() : at::arange(one.targets.size(0));
+    };
+    EXPECT_TRUE(same_bits(found.targets.index_select(0, order_of(found)),
+                          expected.targets.index_select(0, order_of(expected))));
+    EXPECT_EQ(total(model_->loss(found)), total(model_->loss(expected)));
+  }
+}
+
+// With partners that have the same tokens but other targets, mixing embeddings changes nothing and the loss is the
+// mean of two losses that are known.
+TEST_P(LabLoss, OfAMixWeighsTheTargetsOfBoth) {
+  Batch twins = batch_;
+  for (at::Tensor* x : {&twins.input, &twins.segments, &twins.decoder_input}) {
+    if (x->defined()) *x = x->narrow(0, 0, 1).expand_as(*x).contiguous();
+  }
+  const at::Tensor partner = at::tensor({2, 0, 1, 4, 3}, at::kLong);
+  const Mix mix{0.3, partner};
+  const double expected = 0.3 * total(model_->loss(twins)) + 0.7 * total(model_->loss(lab::reordered(twins, partner)));
+  EXPECT_NEAR(total(model_->loss(twins, &mix)), expected, 2 * kSum * expected);
+}
+
+TEST_P(LabLoss, OfAMixReadsBothSequences) {
+  const Mix some{0.3, at::tensor({1, 0, 2, 3, 4}, at::kLong)};
+  const Batch pair = piece_of(batch_, 0, 2);
+  const Mix half{0.5, at::tensor({1, 0}, at::kLong)};
+  const Loss mixed = model_->loss(pair, &half);
+  EXPECT_NE(total(mixed), total(model_->loss(pair)));
+  // Halfway between the two, both sequences read the same but for what T5's decoder is given.
+  if (GetParam() != "t5") {
+    const Loss swapped = model_->loss(lab::reordered(pair, half.partner), &half);
+    EXPECT_NEAR(total(mixed), total(swapped), kSum * total(mixed));
+  }
+  EXPECT_NE(total(model_->loss(batch_, &some)), total(model_->loss(batch_)));
+}
+
+TEST_P(LabLoss, RefusesAMixThatDoesNotFit) {
+  const Mix few{0.5, at::tensor({1, 0}, at::kLong)}, none{0.5, {}}, much{1.5, at::tensor({1, 2, 3, 4, 0}, at::kLong)};
+  for (const Mix* mix : {&few, &none}) {
+    EXPECT_NE(error_of([&] { (void)model_->loss(batch_, mix); }).find("partner"), std::string::npos);
+  }
+  EXPECT_NE(error_of([&] { (void)model_->loss(batch_, &much); }).find("lambda"), std::string::npos);
+}
+
+// bf16 has a roundoff of 2^-9; a sum of 60 terms of the same size is off by less than 8 of them.
+TEST_P(LabLoss, FollowsAutocastAndLeavesItAsItWas) {
+  const double exact = total(model_->loss(batch_));
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::ScalarType scores = model_->logits(batch_).scalar_type();
+  const Loss loss = model_->loss(batch_);
+  EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kCPU));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_EQ(scores, at::autocast::get_autocast_dtype(at::kCPU));
+  EXPECT_EQ(loss.tokens.scalar_type(), at::kFloat);
+  EXPECT_NEAR(total(loss), exact, 8 * 0x1p-9 * exact);
+  EXPECT_NE(total(loss), exact);
+}
+
+TEST(LabLossOf, BertNeedsToKnowWhichSentencesFollow) {
+  const auto model = made(small_config("bert"));
+  Batch batch = some_batch("bert", 2);
+  batch.next = at::Tensor();
+  EXPECT_NE(error_of([&] { (void)model->loss(batch); }).find("next_sentence"), std::string::npos);
+}
+
+TEST(LabLossOf, ASequenceThatIsTooLongIsRefused) {
+  for (const std::string family : {"bert", "gpt2", "t5"}) {
+    ModelConfig config = small_config(family);
+    config.positions = kLength - 1;
+    const auto model = made(config);
+    EXPECT_NE(error_of([&] { (void)model->loss(some_batch(family, 1)); }).find("12 tokens"), std::string::npos);
+  }
+}
+
+TEST(LabLossOf, GptAndPerceptronSeeNothingAhead) {
+  for (const std::string family : {"gpt2", "mlp"}) {
+    const auto model = made(small_config(family));
+    model->eval();
+    Batch batch = some_batch(family, 1);
+    const at::Tensor before = model->logits(batch).narrow(1, 0, 6).clone();
+    batch.input.narrow(1, 6, kLength - 6).fill_(3);
+    EXPECT_TRUE(same_bits(model->logits(batch).narrow(1, 0, 6), before)) << family;
+    batch.input[0][5] = (batch.input[0][5] + 1) % kVocabulary;
+    EXPECT_FALSE(same_bits(model->logits(batch).narrow(1, 5, 1), before.narrow(1, 5, 1))) << family;
+  }
+}
+
+TEST(LabLossOf, ThePerceptronSeesAsManyTokensAsItHasPositions) {
+  ModelConfig config = small_config("mlp");
+  config.positions = 3;
+  const auto model = made(config);
+  Batch batch = some_batch("mlp", 1);
+  const at::Tensor before = model->logits(batch).clone();
+  batch.input[0][2] = (batch.input[0][2] + 1) % kVocabulary;
+  const at::Tensor after = model->logits(batch);
+  for (int64_t t = 0; t < kLength; ++t) {
+    EXPECT_EQ(same_bits(after.select(1, t), before.select(1, t)), t < 2 || t > 4) << "position " << t;
+  }
+}
+
+}  // namespace
+}  // namespace lab_test
