@@ -53,11 +53,11 @@ Loss mixed_loss(const Batch& batch, const Mix* mix, const std::function<Loss(con
   if (is_none(mix)) return loss(batch);
   check(*mix, batch.sequences());
   const Loss partners = loss(reordered(batch, mix->partner));
-  const auto total = [&](const at::Tensor& own, const at::Tensor& other) {
-    return own.defined() ? mix->lambda * own + (1 - mix->lambda) * other : own;
-  };
   if (mix->lambda == 0) return partners;
   const Loss own = loss(batch);
+  const auto total = [&](const at::Tensor& mine, const at::Tensor& theirs) {
+    return mine.defined() ? mix->lambda * mine + (1 - mix->lambda) * theirs : mine;
+  };
   return {total(own.tokens, partners.tokens), total(own.next, partners.next), own.correct};
 }
 

@@ -14,8 +14,8 @@ namespace lab {
 /// lambda * x + (1 - lambda) * the partners' x; x is [B, ...].  x itself without a mix.
 [[nodiscard]] at::Tensor mixed(const at::Tensor& x, const Mix* mix);
 
-/// lambda * loss(batch) + (1 - lambda) * loss(partners'); terms of weight 0 are not computed.  `correct` counts the
-/// sequences' own targets.
+/// lambda * loss(batch) + (1 - lambda) * loss(partners'); a term of weight 0 is not computed.  `correct` counts the
+/// sequences' own targets, or the partners' where lambda is 0.
 [[nodiscard]] Loss mixed_loss(const Batch& batch, const Mix* mix, const std::function<Loss(const Batch&)>& loss);
 
 }  // namespace lab
