@@ -1,4 +1,5 @@
 // Archives of the libtorch adapter: saved, loaded and gone on is the same as never stopped.
+#include <algorithm>
 #include <filesystem>
 
 #include "support.hpp"
@@ -104,6 +105,22 @@ TEST(TorchCheckpoint, KeepsDtypes) {
   EXPECT_EQ(state.at("exp_avg_sq_row").scalar_type(), at::kFloat);
   EXPECT_EQ(error_of([&] { (void)state.at("momentum"); }).substr(0, 51),
             "state: no 'momentum', expected one of exp_avg, exp_");
+}
+
+TEST(TorchCheckpoint, TakesStateInAnyOrder) {
+  Model model, shuffled;
+  came::torch::CAME optimizer(model->parameters()), other(shuffled->parameters());
+  train(model, optimizer, 0, 3);
+  train(shuffled, other, 0, 3);
+  for (const auto& [parameter, state] : other.state()) {
+    auto& tensors = static_cast<came::torch::ParamState&>(*state).tensors;
+    std::reverse(tensors.begin(), tensors.end());
+  }
+  train(model, optimizer, 3, 6);
+  train(shuffled, other, 3, 6);
+  for (size_t k = 0; k < model->parameters().size(); ++k) {
+    EXPECT_TRUE(same_bits(model->parameters()[k], shuffled->parameters()[k])) << k;
+  }
 }
 
 TEST(TorchCheckpoint, LeavesNoStateOfWhatWasBefore) {

@@ -64,6 +64,21 @@ TensorSpec spec_of(const Member& member) {
   return spec;
 }
 
+void put_in_order(ParamState& state, const std::vector<StateSpec>& wanted) {
+  const auto in_order = [&] {
+    for (size_t k = 0; k < std::min(wanted.size(), state.tensors.size()); ++k) {
+      if (state.tensors[k].name != wanted[k].name) return false;
+    }
+    return true;
+  };
+  if (in_order()) return;
+  const auto place = [&](const ParamState::Entry& entry) {
+    return std::find_if(wanted.begin(), wanted.end(), [&](const StateSpec& want) { return want.name == entry.name; });
+  };
+  std::stable_sort(state.tensors.begin(), state.tensors.end(),
+                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
+}
+
 void check_state(const Member& member, const ParamState& state, const std::vector<StateSpec>& wanted) {
   const char* advice =
       ": view, momentum_dtype and other options that decide what the state looks like are for the first step, or for "
@@ -144,6 +159,7 @@ void Binding::step(const std::vector<Member>& members, const std::vector<double>
   copies.reserve(members.size());
   for (size_t k = 0; k < members.size(); ++k) {
     const Member& member = members[k];
+    put_in_order(*member.state, states_[k]);
     check_state(member, *member.state, states_[k]);
     for (const auto& entry : member.state->tensors) states.push_back(view_of(entry.tensor));
     steps.push_back(member.state->step);

@@ -31,6 +31,9 @@ struct Member {
 /// What the core has to know of a member; throws for parameters and gradients that no optimizer can take.
 TensorSpec spec_of(const Member& member);
 
+/// Brings state that was put in by hand, or read from a file, into the order of the plan; names it does not know come
+/// last.
+void put_in_order(ParamState& state, const std::vector<StateSpec>& wanted);
 /// State of zeros, or the state given: throws unless it is what the plan of one tensor wants.
 void check_state(const Member& member, const ParamState& state, const std::vector<StateSpec>& wanted);
 

@@ -43,14 +43,8 @@ void arrange(ParamState& state, const Member& member, const came::Options& optio
   TensorSpec spec = spec_of(member);
   spec.group = 0;
   const std::vector<StateSpec> wanted = layout(options, spec);
-  std::vector<ParamState::Entry> sorted;
-  for (const StateSpec& want : wanted) {
-    for (auto& [name, tensor] : state.tensors) {
-      if (name == want.name) sorted.push_back({name, tensor.to(member.param.device()).contiguous()});
-    }
-  }
-  if (sorted.size() != state.tensors.size()) sorted = std::move(state.tensors);  // check_state says which
-  state.tensors = std::move(sorted);
+  put_in_order(state, wanted);
+  for (auto& entry : state.tensors) entry.tensor = entry.tensor.to(member.param.device()).contiguous();
   check_state(member, state, wanted);
 }
 

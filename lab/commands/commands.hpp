@@ -1,0 +1,21 @@
+// The subcommands of came-lab: each adds itself to the command line and does its work when it was asked for.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace lab {
+
+/// came-lab data: text to tokens.
+void add_data(CLI::App& program);
+/// came-lab train: a model, an optimizer, a run.
+void add_train(CLI::App& program);
+/// came-lab eval: loss of a checkpoint on validation text.
+void add_eval(CLI::App& program);
+/// came-lab generate: text from a prompt.
+void add_generate(CLI::App& program);
+/// came-lab export: a folder that transformers loads.
+void add_export(CLI::App& program);
+/// came-lab compare: several runs in one table and one picture.
+void add_compare(CLI::App& program);
+
+}  // namespace lab

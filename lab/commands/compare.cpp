@@ -1,0 +1,126 @@
+// came-lab compare: runs side by side, as a table, as curves in the terminal and as one HTML page.
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "commands/commands.hpp"
+#include "error.hpp"
+#include "report/chart.hpp"
+#include "report/page.hpp"
+#include "report/table.hpp"
+#include "storage/file.hpp"
+#include "storage/json_lines.hpp"
+#include "train/progress.hpp"
+#include "train/snapshot.hpp"
+#include "train/trainer.hpp"
+
+namespace lab {
+namespace {
+
+struct Given {
+  std::vector<std::string> runs;
+  std::string html, svg;
+};
+
+struct RunFiles {
+  std::string name;
+  TrainConfig config;
+  std::vector<nlohmann::json> metrics;
+  nlohmann::json result;  // null while it is not done
+};
+
+RunFiles read_run(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / kConfigFile)) fail("{}: no run there", folder.string());
+  RunFiles run;
+  run.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  read_config(run.config, folder / kConfigFile);
+  if (std::filesystem::exists(folder / kMetricsFile)) run.metrics = read_json_lines(folder / kMetricsFile);
+  if (std::filesystem::exists(folder / kResultFile)) {
+    run.result = nlohmann::json::parse(read_file(folder / kResultFile), nullptr, false);
+    if (!run.result.is_object()) fail("{}: not what came-lab train writes", (folder / kResultFile).string());
+  }
+  return run;
+}
+
+// One curve of a run: the entries of metrics.jsonl that have `key`.
+Series curve(const RunFiles& run, const char* key) {
+  Series series{run.name, {}, {}};
+  for (const auto& entry : run.metrics) {
+    if (!entry.contains(key) || !entry.at(key).is_number()) continue;
+    series.x.push_back(entry.at("step").get<double>());
+    series.y.push_back(entry.at(key).get<double>());
+  }
+  return series;
+}
+
+Chart chart_of(const std::vector<RunFiles>& runs, const char* key, const char* title) {
+  Chart chart{title, "step", "nats per token", false, false, {}};
+  for (const RunFiles& run : runs) chart.series.push_back(curve(run, key));
+  return chart;
+}
+
+Table table_of(const std::vector<RunFiles>& runs) {
+  Table table{"",
+              {"run", "optimizer", "lr", "validation loss", "perplexity", "ms per step", "of it optimizer",
+               "state bytes", "per parameter"},
+              {}};
+  for (const RunFiles& run : runs) {
+    const auto rate = fmt::format("{:g}", run.config.lr);
+    if (run.result.is_null()) {
+      table.rows.push_back({run.name, run.config.optimizer, rate, "not done"});
+      continue;
+    }
+    const auto number = [&](const char* key) { return run.result.value(key, 0.0); };
+    table.rows.push_back(
+        {run.name, run.config.optimizer, rate, fmt::format("{:.4f}", number("valid_loss")),
+         fmt::format("{:.2f}", number("perplexity")), fmt::format("{:.1f}", 1e3 * number("seconds_per_step")),
+         fmt::format("{:.1f} %", 100 * number("optimizer_share")), count_text(number("state_bytes"), 1024),
+         fmt::format("{:.2f}", number("state_bytes") / std::max(1.0, number("parameters")))});
+  }
+  return table;
+}
+
+void run(const Given& given) {
+  std::vector<RunFiles> runs;
+  for (const std::string& folder : given.runs) runs.push_back(read_run(folder));
+  const Table table = table_of(runs);
+  const Chart valid = chart_of(runs, "valid_loss", "Validation loss"),
+              training = chart_of(runs, "loss", "Training loss");
+  const double unigram = runs.front().result.is_null() ? 0 : runs.front().result.value("unigram_loss", 0.0);
+  const auto floor = unigram > 0 ? fmt::format("A model that reads nothing reaches {:.3f}.", unigram) : std::string();
+  fmt::print("{}\n{}\n{}\n", chart_text(valid, 80, 15, isatty(STDOUT_FILENO) != 0), table_text(table), floor);
+  if (!given.svg.empty()) {
+    write_file(given.svg, chart_svg(valid));
+    fmt::print("curves: {}\n", given.svg);
+  }
+  if (given.html.empty()) return;
+  Page page("came-lab: " + runs.front().config.model);
+  page.table(table);
+  if (!floor.empty()) page.note(floor);
+  page.chart(valid);
+  page.chart(training);
+  for (const RunFiles& one : runs) {
+    page.section(one.name);
+    page.note(config_text(one.config));
+  }
+  write_file(given.html, page.html());
+  fmt::print("report: {}\n", given.html);
+}
+
+}  // namespace
+
+void add_compare(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("compare", "Show several runs in one table and one picture");
+  command->footer(
+      "Example:\n  came-lab compare runs/gpt2-tiny-came runs/gpt2-tiny-adamw --html compare.html --svg curves.svg\n");
+  auto given = std::make_shared<Given>();
+  command->add_option("runs", given->runs, "folders of runs")->required();
+  command->add_option("--html", given->html, "write all of it as one page");
+  command->add_option("--svg", given->svg, "write the validation curves as a picture");
+  command->callback([given] { run(*given); });
+}
+
+}  // namespace lab

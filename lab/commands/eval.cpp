@@ -1,0 +1,52 @@
+// came-lab eval: how well a checkpoint predicts validation text.
+#include <memory>
+
+#include "commands/commands.hpp"
+#include "error.hpp"
+#include "train/device.hpp"
+#include "train/evaluate.hpp"
+#include "train/snapshot.hpp"
+
+namespace lab {
+namespace {
+
+struct Given {
+  std::string path, data, device = "cpu";
+  int64_t sequences = 0, length = 0;
+};
+
+void run(const Given& given) {
+  const Checkpoint checkpoint = find_checkpoint(given.path);
+  TrainConfig config = load_config(checkpoint);
+  if (!given.data.empty()) config.data = given.data;
+  if (given.length > 0) config.length = given.length;
+  const c10::Device device = device_of(given.device);
+  const Dataset dataset(config.data);
+  const auto model = load_model(checkpoint, device);
+  if (dataset.info().vocabulary > model->config().vocabulary)
+    fail("{} has {} tokens, but the model was trained on {}; take the data of its own run, {}", config.data,
+         dataset.info().vocabulary, model->config().vocabulary, load_config(checkpoint).data);
+  (void)config.model_config(dataset.info().vocabulary);  // the length
+  const auto batches = dataset.batches(Dataset::Half::valid, config.batch_options());
+  const Evaluation found =
+      evaluate(*model, *batches, given.sequences, config.piece(), device, config.precision == "bf16");
+  fmt::print("{} after step {} on {}: loss {:.4f}, perplexity {:.2f}, accuracy {:.2f} % of {} tokens\n", config.model,
+             checkpoint.step, config.data, found.loss, found.perplexity, 100 * found.accuracy, found.tokens);
+  if (config.next_sentence) fmt::print("next sentence: loss {:.4f}\n", found.next_loss);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("eval", "Evaluate a run or a checkpoint on validation text");
+  command->footer("Example:\n  came-lab eval runs/gpt2-tiny-came --sequences 1000\n");
+  auto given = std::make_shared<Given>();
+  command->add_option("run", given->path, "folder of a run (its newest checkpoint) or of a checkpoint")->required();
+  command->add_option("--data", given->data, "another dataset, made with the same tokenizer");
+  command->add_option("--length", given->length, "tokens in a sequence; 0: as trained");
+  command->add_option("--sequences", given->sequences, "how many; 0: all")->capture_default_str();
+  command->add_option("--device", given->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->callback([given] { run(*given); });
+}
+
+}  // namespace lab

@@ -1,0 +1,86 @@
+// came-lab generate: what a causal model writes after a prompt.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "commands/commands.hpp"
+#include "data/tokenizer.hpp"
+#include "error.hpp"
+#include "train/device.hpp"
+#include "train/snapshot.hpp"
+
+namespace lab {
+namespace {
+
+struct Given {
+  std::string path, prompt, device = "cpu";
+  int64_t tokens = 200, top = 40;
+  double temperature = 0.8;
+  uint64_t seed = 1;
+};
+
+// One token drawn from the scores of the last position; temperature 0 takes the likeliest.
+int64_t draw(at::Tensor scores, const Given& given, at::Generator& random, int64_t pieces) {
+  scores = scores.to(at::kCPU, at::kFloat).slice(0, 0, pieces);
+  scores.slice(0, 0, kFirstPiece).fill_(-std::numeric_limits<float>::infinity());  // nothing but text
+  if (given.temperature == 0) return scores.argmax().item<int64_t>();
+  const auto [best, ids] = scores.topk(std::min(given.top > 0 ? given.top : pieces, pieces));
+  const at::Tensor shares = at::softmax(best / given.temperature, 0);
+  return ids[at::multinomial(shares, 1, false, random).item<int64_t>()].item<int64_t>();
+}
+
+void run(const Given& given) {
+  if (given.temperature < 0) fail("--temperature is {}, but must be 0 or positive", given.temperature);
+  if (given.tokens <= 0) fail("--tokens is {}, but must be positive", given.tokens);
+  const Checkpoint checkpoint = find_checkpoint(given.path);
+  const TrainConfig config = load_config(checkpoint);
+  const c10::Device device = device_of(given.device);
+  const auto model = load_model(checkpoint, device);
+  if (model->config().objective != Objective::causal)
+    fail("{} does not write text; generate wants a run of GPT-2 or of the MLP", config.model);
+  const Tokenizer tokenizer(std::filesystem::path(config.data) / "tokenizer.model");
+  model->eval();
+
+  const at::NoGradGuard no_grad;
+  at::Generator random = at::make_generator<at::CPUGeneratorImpl>(given.seed);
+  std::vector<int64_t> tokens = {kEnd};  // a document begins where another one ended
+  for (const int64_t token : tokenizer.encode(given.prompt)) tokens.push_back(token);
+  std::string written = given.prompt;
+  fmt::print("{}", written);
+  const auto window = static_cast<size_t>(model->config().family == "mlp" ? config.length : model->config().positions);
+  for (int64_t k = 0; k < given.tokens; ++k) {
+    const size_t begin = tokens.size() > window ? tokens.size() - window : 0;
+    Batch batch;
+    batch.input = at::tensor(at::ArrayRef<int64_t>(tokens).slice(begin), at::kLong).unsqueeze(0).to(device);
+    tokens.push_back(draw(model->logits(batch)[0][-1], given, random, tokenizer.size()));
+    // Pieces of a character that takes several come out when it is whole.
+    const std::string text = tokenizer.decode(tokens);
+    if (text.size() > written.size() &&
+        text.compare(text.size() - 3 < text.size() ? text.size() - 3 : 0, 3, "\uFFFD") != 0) {
+      fmt::print("{}", text.substr(written.size()));
+      std::fflush(stdout);
+      written = text;
+    }
+  }
+  fmt::print("\n");
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("generate", "Let a GPT-2 write after a prompt");
+  command->footer("Example:\n  came-lab generate runs/gpt2-tiny-came --prompt \"Return the\" --tokens 100\n");
+  auto given = std::make_shared<Given>();
+  command->add_option("run", given->path, "folder of a run (its newest checkpoint) or of a checkpoint")->required();
+  command->add_option("--prompt", given->prompt, "how the text begins");
+  command->add_option("--tokens", given->tokens, "how many to add")->capture_default_str();
+  command->add_option("--temperature", given->temperature, "0: always the likeliest token")->capture_default_str();
+  command->add_option("--top", given->top, "draw from so many of the likeliest; 0: from all")->capture_default_str();
+  command->add_option("--seed", given->seed, "of the drawing")->capture_default_str();
+  command->add_option("--device", given->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->callback([given] { run(*given); });
+}
+
+}  // namespace lab

@@ -1,0 +1,168 @@
+// came-lab train: options over a TOML file over defaults; a run goes on with the configuration it was begun with.
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "commands/commands.hpp"
+#include "commands/exit.hpp"
+#include "error.hpp"
+#include "storage/file.hpp"
+#include "train/optimizers.hpp"
+#include "train/snapshot.hpp"
+#include "train/trainer.hpp"
+
+namespace lab {
+namespace {
+
+constexpr const char* kExample =
+    "Examples:\n"
+    "  came-lab train gpt2-tiny --optimizer came -o bias_correction=true --lr 1e-3 --steps 500\n"
+    "  came-lab train bert-base --device cuda --precision bf16 --batch 4096 --micro-batch 128 --warmup 1000\n"
+    "  came-lab train --config mine.toml --out runs/second\n"
+    "  came-lab train --resume runs/second\n";
+
+struct Given {
+  TrainConfig values;  // what options were parsed into
+  std::string config, out, resume;
+  std::vector<std::string> options;
+  bool overwrite = false;
+  std::set<std::string> keys;  // fields given on the command line
+};
+
+std::string flag_of(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return "--" + key;
+}
+
+// NAME=VALUE of -o.
+std::pair<std::string, std::string> split_option(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) fail("-o {}: expected NAME=VALUE, such as -o beta3=0.9999", text);
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+// The command line's fields over those of `config`.
+void override_fields(TrainConfig& config, Given& given) {
+  for_each_field(given.values, [&](const char*, const char* key, auto& value, const char*) {
+    if (!given.keys.contains(key)) return;
+    for_each_field(config, [&](const char*, const char* other, auto& field, const char*) {
+      if constexpr (std::is_same_v<decltype(field), decltype(value)>) {
+        if (std::string_view(key) == other) field = value;
+      }
+    });
+  });
+  for (const std::string& option : given.options)
+    config.options.insert_or_assign(split_option(option).first, split_option(option).second);
+}
+
+void report_end(const RunEnd& end, const std::filesystem::path& run) {
+  if (end.signal == 0) {
+    fmt::print("done; results in {}\n", run.string());
+    return;
+  }
+  fmt::print(stderr, "stopped and saved after step {}; go on with: came-lab train --resume {}\n", end.step,
+             run.string());
+  throw Exit{128 + end.signal};
+}
+
+void start(Given& given) {
+  TrainConfig config;
+  if (!given.config.empty()) read_config(config, given.config);
+  override_fields(config, given);
+  resolve_config(config);
+  (void)model_config(config.model);  // unknown names before a folder is made
+  const std::filesystem::path out = given.out.empty() ? "runs/" + config.model + "-" + config.optimizer : given.out;
+  if (std::filesystem::exists(out / kConfigFile)) {
+    if (!given.overwrite)
+      fail("{}: there is a run already; go on with --resume {}, begin again with --overwrite, or choose another --out",
+           out.string(), out.string());
+  } else if (std::filesystem::exists(out) && !std::filesystem::is_empty(out)) {
+    fail("{}: a folder with other things in it; choose another --out", out.string());
+  }
+  RunLock lock(out);
+  drop_checkpoints_after(lock, -1);
+  std::filesystem::remove(out / kResultFile);
+  write_file(out / kConfigFile, config_text(config));
+  report_end(train(config, lock, std::nullopt), out);
+}
+
+// A checkpoint that was copied here from another run would train something else under this run's name.
+void expect_same_run(const std::filesystem::path& run, const Checkpoint& from, TrainConfig saved) {
+  TrainConfig own;
+  read_config(own, run / kConfigFile);
+  if (own.model != saved.model || own.optimizer != saved.optimizer)
+    fail("{}: a checkpoint of {} with {}, but the run is of {} with {}; take a checkpoint of this run",
+         from.folder.string(), saved.model, saved.optimizer, own.model, own.optimizer);
+  saved.device = own.device;
+  saved.threads = own.threads;
+  if (config_text(saved) != config_text(own))
+    fail("{}: the configuration is not that of {}; take a checkpoint of this run", from.folder.string(),
+         (run / kConfigFile).string());
+}
+
+void resume(Given& given) {
+  static const std::set<std::string> kMayChange = {"device", "threads"};
+  for (const std::string& key : given.keys) {
+    if (!kMayChange.contains(key))
+      fail("{} with --resume: a run goes on with its own configuration; only --device and --threads may change",
+           flag_of(key));
+  }
+  if (!given.config.empty() || !given.out.empty() || !given.options.empty() || given.overwrite)
+    fail("--config, --out, --overwrite and -o are not for --resume: a run goes on with its own configuration");
+  std::filesystem::path path = given.resume;
+  if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  std::optional<Checkpoint> from;
+  TrainConfig config;
+  std::filesystem::path run = path;
+  if (std::filesystem::exists(path / "manifest.json")) {
+    from = open_checkpoint(path);
+    run = std::filesystem::absolute(path).parent_path().parent_path();
+  } else {
+    if (!std::filesystem::exists(path / kConfigFile))
+      fail("{}: no run there; give the folder of a run or of a checkpoint", path.string());
+    if (!list_checkpoints(path).empty()) from = open_latest_checkpoint(path);
+  }
+  RunLock lock(run);
+  if (from) {
+    config = load_config(*from);
+    expect_same_run(run, *from, config);
+    fmt::print(stderr, "going on after step {} of {}\n", from->step, config.steps);
+  } else {
+    read_config(config, run / kConfigFile);
+    fmt::print(stderr, "{} has no checkpoint yet: begins again\n", run.string());
+  }
+  override_fields(config, given);
+  resolve_config(config);
+  report_end(train(config, lock, from), run);
+}
+
+}  // namespace
+
+void add_train(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("train", "Train a model");
+  auto given = std::make_shared<Given>();
+  command->footer(fmt::format("Models: {}\n\n{}", fmt::join(model_names(), ", "), kExample));
+  for_each_field(given->values, [&](const char* section, const char* key, auto& field, const char* explanation) {
+    const bool positional = std::string_view(key) == "model";
+    const std::string flag = positional ? "model" : flag_of(key);
+    CLI::Option* option = nullptr;
+    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, bool>) {
+      option = command->add_flag(flag + ",!--no-" + flag.substr(2), field, explanation);
+    } else {
+      option = command->add_option(flag, field, explanation)->capture_default_str();
+    }
+    option->group(section)->each([given, key](const std::string&) { given->keys.insert(key); });
+  });
+  command->add_option("-o", given->options, "an option of the optimizer as NAME=VALUE; may be repeated")
+      ->group("optimizer")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--config", given->config, "TOML file; options on the command line come before it");
+  command->add_option("--out", given->out, "folder of the run; default: runs/MODEL-OPTIMIZER");
+  command->add_option("--resume", given->resume, "go on with the run in this folder, or from this checkpoint of one");
+  command->add_flag("--overwrite", given->overwrite, "begin again in the folder of an old run");
+  command->callback([given] { given->resume.empty() ? start(*given) : resume(*given); });
+}
+
+}  // namespace lab

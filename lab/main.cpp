@@ -1,0 +1,54 @@
+// came-lab: trains BERT, GPT-2 and T5 with the optimizers of came and compares them.
+//
+// Leaves with 0; 1 and one line for what a user can mend; 2 for a command line that makes no sense; 128 + the signal's
+// number when stopped by one.
+#include <fmt/format.h>
+
+#include <came/error.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "commands/commands.hpp"
+#include "commands/exit.hpp"
+#include "error.hpp"
+
+namespace {
+
+// libtorch's messages go on for a screen: where it was thrown is for developers.
+std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App program("Trains BERT, GPT-2 and T5 on your text with CAME and other optimizers, and compares them.");
+  program.footer(
+      "A first tour:\n"
+      "  came-lab data runs/data                               # prepare the default corpus\n"
+      "  came-lab train gpt2-tiny --optimizer came --steps 300 # train on it\n"
+      "  came-lab generate runs/gpt2-tiny-came --prompt \"The function\"\n");
+  program.require_subcommand(1);
+  program.set_help_all_flag("--help-all", "Help for all subcommands");
+  lab::add_data(program);
+  lab::add_train(program);
+  lab::add_eval(program);
+  lab::add_generate(program);
+  lab::add_export(program);
+  lab::add_compare(program);
+  try {
+    program.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? 0 : 2;
+  } catch (const lab::Exit& leave) {
+    return leave.status;
+  } catch (const lab::Error& error) {
+    fmt::print(stderr, "came-lab: {}\n", error.what());
+  } catch (const came::Error& error) {
+    fmt::print(stderr, "came-lab: {}\n", error.what());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "came-lab: out of memory; take a smaller --micro-batch or model\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "came-lab: {}\n", first_line(error.what()));
+  }
+  return 1;
+}

@@ -1,0 +1,228 @@
+#include "train/trainer.hpp"
+
+#include <ATen/Parallel.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "error.hpp"
+#include "storage/event_file.hpp"
+#include "storage/file.hpp"
+#include "storage/json_lines.hpp"
+#include "train/device.hpp"
+#include "train/evaluate.hpp"
+#include "train/optimizers.hpp"
+#include "train/progress.hpp"
+#include "train/schedule.hpp"
+#include "train/signals.hpp"
+#include "train/snapshot.hpp"
+#include "train/step.hpp"
+
+namespace lab {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Scalars = std::vector<std::pair<std::string, double>>;
+
+int64_t parameter_count(const Model& model) {
+  int64_t count = 0;
+  for (const at::Tensor& parameter : model.parameters()) count += parameter.numel();
+  return count;
+}
+
+class Run {
+ public:
+  Run(const TrainConfig& config, RunLock& lock, const std::optional<Checkpoint>& from)
+      : config_(config),
+        lock_(lock),
+        device_(device_of(config.device)),
+        dataset_(config.data),
+        training_(dataset_.batches(Dataset::Half::train, config.batch_options())),
+        validation_(dataset_.batches(Dataset::Half::valid, config.batch_options())),
+        model_(make_model(config.model_config(dataset_.info().vocabulary))),
+        metrics_(lock.run() / kMetricsFile, from ? from->about.at("metrics_bytes").get<int64_t>() : 0),
+        timing_(lock.run() / kTimingFile, from ? from->about.at("timing_bytes").get<int64_t>() : 0),
+        events_(lock.run(), from ? std::optional(from->step + 1) : std::nullopt) {
+    if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
+    torch::manual_seed(config.seed);
+    if (!from) model_->initialize();
+    model_->to(device_);
+    optimizer_ = make_optimizer(config.optimizer, config.lr, config.options, *model_);
+    if (from) resume(*from);
+    events_.text(step_, "config", "```toml\n" + config_text(config) + "```\n");
+  }
+
+  RunEnd train();
+
+ private:
+  void resume(const Checkpoint& from);
+  void log(const StepResult& result);
+  void evaluate_now();
+  void save();
+  void finish();
+  [[nodiscard]] double median_step() const;
+
+  TrainConfig config_;
+  RunLock& lock_;
+  c10::Device device_;
+  Dataset dataset_;
+  std::unique_ptr<Batches> training_, validation_;
+  std::shared_ptr<Model> model_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  JsonLines metrics_, timing_;
+  EventFile events_;
+
+  int64_t step_ = 0;    // done so far
+  int64_t saved_ = -1;  // the last one in a checkpoint
+  std::optional<Evaluation> evaluation_;
+  int64_t evaluated_ = -1;  // when
+  Clock::time_point logged_at_ = Clock::now();
+  int64_t logged_ = 0, tokens_since_ = 0;
+  double aside_ = 0;  // seconds of evaluations and checkpoints since the last entry
+  double loss_ = 0, tokens_per_second_ = 0, optimizer_share_ = 0;
+};
+
+void Run::resume(const Checkpoint& from) {
+  load_snapshot(from, *model_, *optimizer_, device_);
+  drop_checkpoints_after(lock_, from.step);
+  step_ = saved_ = logged_ = from.step;
+  if (from.about.contains("valid_loss") && from.about.at("valid_loss").is_number()) {
+    evaluation_.emplace();
+    evaluation_->loss = from.about.at("valid_loss").get<double>();
+  }
+}
+
+RunEnd Run::train() {
+  const StopOnSignal stop;
+  ProgressLine line(config_.model + " · " + config_.optimizer, config_.steps, step_);
+  model_->train();
+  logged_at_ = Clock::now();
+  while (step_ < config_.steps && !StopOnSignal::flag()) {
+    const bool last = step_ + 1 == config_.steps;
+    const bool logged = (step_ + 1) % config_.log_every == 0 || last || step_ == 0;
+    const StepResult result = take_step(*model_, *optimizer_, *training_, config_, step_ + 1, device_, logged);
+    ++step_;
+    tokens_since_ += result.tokens;
+    if (logged) log(result);
+    const auto begun = Clock::now();
+    if (last || (config_.eval_every > 0 && step_ % config_.eval_every == 0)) {
+      evaluate_now();
+      line.say(fmt::format("step {:>6}  validation loss {:.4f}  perplexity {:.2f}  accuracy {:.1f} %", step_,
+                           evaluation_->loss, evaluation_->perplexity, 100 * evaluation_->accuracy));
+    }
+    if (last || (config_.checkpoint_every > 0 && step_ % config_.checkpoint_every == 0)) save();
+    aside_ += std::chrono::duration<double>(Clock::now() - begun).count();
+    line.update(step_, fmt::format("step {}  loss {:.3f}  {} tokens/s  optimizer {:.0f} %  {}", step_, loss_,
+                                   count_text(tokens_per_second_), 100 * optimizer_share_,
+                                   count_text(static_cast<double>(peak_memory(device_)), 1024)));
+  }
+  line.finish();
+  if (step_ < config_.steps) {
+    if (saved_ != step_) save();
+    return {step_, StopOnSignal::number()};
+  }
+  finish();
+  return {step_, 0};
+}
+
+void Run::log(const StepResult& result) {
+  loss_ = result.loss.item<double>();
+  if (!std::isfinite(loss_)) {
+    fail(
+        "the loss is {} at step {}; take a smaller lr than {:g} or a longer warmup than {} (the last checkpoint is "
+        "kept)",
+        loss_, step_, config_.lr, config_.warmup);
+  }
+  const double rate = config_.lr * rate_factor(config_, step_), norm = result.grad_norm.item<double>();
+  metrics_.append({{"step", step_}, {"loss", loss_}, {"lr", rate}, {"grad_norm", norm}});
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - logged_at_).count() - aside_;
+  const auto steps = static_cast<double>(step_ - logged_);
+  tokens_per_second_ = static_cast<double>(tokens_since_) / seconds;
+  optimizer_share_ = result.optimizer_seconds / result.seconds;
+  timing_.append({{"step", step_},
+                  {"seconds_per_step", seconds / steps},
+                  {"tokens_per_second", tokens_per_second_},
+                  {"optimizer_seconds", result.optimizer_seconds},
+                  {"optimizer_share", optimizer_share_},
+                  {"peak_bytes", peak_memory(device_)}});
+  events_.scalars(step_, Scalars{{"loss/train", loss_},
+                                 {"lr", rate},
+                                 {"grad_norm", norm},
+                                 {"speed/tokens_per_second", tokens_per_second_},
+                                 {"speed/optimizer_share", optimizer_share_}});
+  logged_at_ = now;
+  logged_ = step_;
+  tokens_since_ = 0;
+  aside_ = 0;
+}
+
+void Run::evaluate_now() {
+  evaluation_ =
+      evaluate(*model_, *validation_, config_.eval_sequences, config_.piece(), device_, config_.precision == "bf16");
+  nlohmann::ordered_json entry = {{"step", step_},
+                                  {"valid_loss", evaluation_->loss},
+                                  {"perplexity", evaluation_->perplexity},
+                                  {"accuracy", evaluation_->accuracy}};
+  Scalars points = {{"loss/valid", evaluation_->loss},
+                    {"valid/perplexity", evaluation_->perplexity},
+                    {"valid/accuracy", evaluation_->accuracy}};
+  if (config_.next_sentence) {
+    entry["next_loss"] = evaluation_->next_loss;
+    points.emplace_back("loss/next_sentence", evaluation_->next_loss);
+  }
+  metrics_.append(entry);
+  events_.scalars(step_, points);
+}
+
+void Run::save() {
+  metrics_.sync();
+  timing_.sync();
+  nlohmann::json about = {{"step", step_},
+                          {"model", config_.model},
+                          {"optimizer", config_.optimizer},
+                          {"metrics_bytes", metrics_.size()},
+                          {"timing_bytes", timing_.size()}};
+  if (evaluation_) about["valid_loss"] = evaluation_->loss;
+  save_snapshot(lock_, step_, *model_, *optimizer_, config_, device_, about);
+  saved_ = step_;
+  prune_checkpoints(lock_, {.last = config_.keep, .metric = "valid_loss"}, step_);
+}
+
+double Run::median_step() const {
+  std::vector<double> seconds;
+  for (const auto& entry : read_json_lines(lock_.run() / kTimingFile)) seconds.push_back(entry.at("seconds_per_step"));
+  if (seconds.size() > 1) seconds.erase(seconds.begin());  // the first step also builds tables and warms caches
+  if (seconds.empty()) return 0;
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+void Run::finish() {
+  const double unigram = unigram_loss(*training_, *validation_, config_.eval_sequences, model_->config().vocabulary);
+  const nlohmann::ordered_json result = {{"model", config_.model},
+                                         {"optimizer", config_.optimizer},
+                                         {"parameters", parameter_count(*model_)},
+                                         {"steps", step_},
+                                         {"valid_loss", evaluation_->loss},
+                                         {"perplexity", evaluation_->perplexity},
+                                         {"accuracy", evaluation_->accuracy},
+                                         {"unigram_loss", unigram},
+                                         {"seconds_per_step", median_step()},
+                                         {"optimizer_share", optimizer_share_},
+                                         {"state_bytes", state_bytes(*optimizer_)},
+                                         {"peak_bytes", peak_memory(device_)}};
+  write_file(lock_.run() / kResultFile, result.dump(2) + "\n");
+}
+
+}  // namespace
+
+RunEnd train(const TrainConfig& config, RunLock& run, const std::optional<Checkpoint>& from) {
+  return Run(config, run, from).train();
+}
+
+}  // namespace lab

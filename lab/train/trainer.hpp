@@ -1,0 +1,30 @@
+// A training run from its configuration to its last checkpoint.
+//
+// Its folder: config.toml, metrics.jsonl (what was learned: the same bits however often the run was stopped),
+// timing.jsonl (how fast), event files for TensorBoard, checkpoints/, and result.json once it is done.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "storage/checkpoint.hpp"
+#include "train/config.hpp"
+
+namespace lab {
+
+/// Names of the files in a run's folder.
+inline constexpr const char* kMetricsFile = "metrics.jsonl";
+inline constexpr const char* kTimingFile = "timing.jsonl";
+inline constexpr const char* kResultFile = "result.json";
+
+/// How a run ended.
+struct RunEnd {
+  int64_t step = 0;
+  int signal = 0;  ///< That stopped it; 0: it is done.
+};
+
+/// Trains in the folder `run`, from the beginning or from a checkpoint of it.  A signal ends it after the step that is
+/// under way, with a checkpoint.
+RunEnd train(const TrainConfig& config, RunLock& run, const std::optional<Checkpoint>& from);
+
+}  // namespace lab

@@ -1,0 +1,111 @@
+// Configurations: what a file says is what a run does, and what makes no sense is refused by name.
+#include "train/config.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "error.hpp"
+#include "train/schedule.hpp"
+
+namespace lab {
+namespace {
+
+std::filesystem::path write_toml(const std::string& text) {
+  const auto path =
+      std::filesystem::temp_directory_path() /
+      (std::string("came_lab_config_") + testing::UnitTest::GetInstance()->current_test_info()->name() + ".toml");
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::string error_of(const std::string& toml) {
+  TrainConfig config;
+  try {
+    read_config(config, write_toml(toml));
+    resolve_config(config);
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    const size_t name = message.rfind(".toml");
+    return name == std::string::npos ? message : message.substr(name + 5);
+  }
+  return "no error";
+}
+
+TEST(LabConfig, IsTheSameAfterItWasWrittenAndRead) {
+  TrainConfig config;
+  config.model = "bert-\"mini\"\n";
+  config.lr = 0.1 + 0.2;
+  config.seed = 18;
+  config.next_sentence = true;
+  config.options = {{"beta3", "0.9999"}, {"momentum_dtype", "int8"}};
+  TrainConfig read;
+  read_config(read, write_toml(config_text(config)));
+  EXPECT_EQ(config_text(read), config_text(config));
+  EXPECT_EQ(read.lr, config.lr);
+  EXPECT_EQ(read.model, config.model);
+  EXPECT_EQ(read.options, config.options);
+}
+
+TEST(LabConfig, TakesOptionsOfTheOptimizerAsTheyAreWritten) {
+  TrainConfig config;
+  read_config(config, write_toml("[optimizer]\noptimizer = 'came'\nbeta3 = 0.999\nbias_correction = true\nseed = 7\n"));
+  EXPECT_EQ(config.options,
+            (std::map<std::string, std::string>{{"beta3", "0.999"}, {"bias_correction", "true"}, {"seed", "7"}}));
+}
+
+TEST(LabConfig, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(error_of("[train]\nsteps = 5\nstep = 5\n").substr(0, 28), ":3: [train] has no key step;");
+  EXPECT_EQ(error_of("[trian]\nsteps = 5\n").substr(0, 22), ":1: no section [trian]");
+  EXPECT_EQ(error_of("steps = 5\n").substr(0, 22), ":1: no section [steps]");
+  EXPECT_EQ(error_of("[train]\nsteps = 'many'\n"), ":2: steps must be a whole number");
+  EXPECT_EQ(error_of("[train]\nsteps = 5.5\n"), ":2: steps must be a whole number");
+  EXPECT_EQ(error_of("[train]\nseed = -1\n"), ":2: seed must be a whole number, not negative");
+  EXPECT_EQ(error_of("[model]\nnext_sentence = 1\n"), ":2: next_sentence must be true or false");
+  EXPECT_EQ(error_of("[train\n").substr(0, 3), ":1:");
+}
+
+TEST(LabConfig, RefusesWhatMakesNoSense) {
+  EXPECT_EQ(error_of("[train]\nbatch = 30\nmicro_batch = 8\n"),
+            "batch is 30, which micro_batch 8 does not divide; take a micro_batch that does");
+  EXPECT_EQ(error_of("[train]\nbatch = 65536\n"), "batch is 65536, but must be from 1 to 32768");
+  EXPECT_EQ(error_of("[train]\nschedule = 'step'\n"), "schedule is step, but must be constant, linear or cosine");
+  EXPECT_EQ(error_of("[train]\nprecision = 'f16'\n"), "precision is f16, but must be f32 or bf16");
+  EXPECT_EQ(error_of("[optimizer]\noptimizer = 'adamx'\n"),
+            "no optimizer adamx; there are came, adafactor, adam, adamw, lamb, sm3, torch-adamw");
+}
+
+TEST(LabConfig, RefusesSequencesLongerThanTheModel) {
+  TrainConfig config;
+  config.model = "bert-tiny";
+  config.length = 513;
+  EXPECT_THROW((void)config.model_config(1000), Error);
+  config.length = 512;
+  EXPECT_EQ(config.model_config(1000).vocabulary, 1000);
+  config.vocabulary = 999;
+  EXPECT_THROW((void)config.model_config(1000), Error);
+}
+
+TEST(LabSchedule, RisesThenFallsToItsShare) {
+  TrainConfig config;
+  config.steps = 110;
+  config.warmup = 10;
+  config.final_rate = 0.1;
+  for (const char* schedule : {"linear", "cosine", "constant"}) {
+    config.schedule = schedule;
+    EXPECT_DOUBLE_EQ(rate_factor(config, 1), 0.1);
+    EXPECT_DOUBLE_EQ(rate_factor(config, 10), 1);
+  }
+  EXPECT_DOUBLE_EQ(rate_factor(config, 110), 1);
+  config.schedule = "linear";
+  EXPECT_DOUBLE_EQ(rate_factor(config, 60), 0.55);
+  EXPECT_DOUBLE_EQ(rate_factor(config, 110), 0.1);
+  config.schedule = "cosine";
+  EXPECT_DOUBLE_EQ(rate_factor(config, 60), 0.55);
+  EXPECT_NEAR(rate_factor(config, 35), 0.1 + 0.9 * 0.853553390593, 1e-12);
+  EXPECT_DOUBLE_EQ(rate_factor(config, 110), 0.1);
+}
+
+}  // namespace
+}  // namespace lab
