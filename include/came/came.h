@@ -179,6 +179,10 @@ typedef void* (*came_list_item)(void* list, intptr_t index);
 /** Fills a DLTensor with what an object is, without taking it over; 0: done.  In DLPack 1.3's exchange interface:
  * dltensor_from_py_object_no_sync. */
 typedef int (*came_dlpack_lend)(void* object, void* dl_tensor);
+/** Sets an item of a list and takes the object over; 0: done.  PyList_SetItem is one. */
+typedef int (*came_list_put)(void* list, intptr_t index, void* object);
+/** An attribute of an object, handed over; the type may be NULL.  The tp_descr_get of a Python descriptor is one. */
+typedef void* (*came_attribute_get)(void* attribute, void* object, void* type);
 
 /**
  * Points `tensors`, whose shapes, dtypes and devices are set, at the memory of the objects of a list: one call in place
@@ -187,6 +191,50 @@ typedef int (*came_dlpack_lend)(void* object, void* dl_tensor);
  */
 CAME_API int64_t came_tensors_borrow(came_tensor* tensors, int64_t count, void* list, came_list_item item,
                                      const void* none, came_dlpack_lend lend);
+
+/** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants. */
+typedef struct came_framework {
+  uint32_t struct_size;   /**< sizeof(came_framework). */
+  int32_t reserved;       /**< Zero. */
+  came_list_item item;    /**< Reads the list of parameters. */
+  came_list_put put;      /**< Writes the list of gradients. */
+  came_attribute_get get; /**< Reads `gradient`. */
+  void* gradient;         /**< The attribute that is the gradient of a parameter: Tensor.grad. */
+  const void* none;       /**< What stands for no gradient: None. */
+  came_dlpack_lend lend;  /**< Describes a tensor. */
+} came_framework;
+
+/** Initial value of a came_framework. */
+#define CAME_FRAMEWORK_INIT \
+  { sizeof(came_framework), 0, 0, 0, 0, 0, 0, 0 }
+
+/** What came_parameters_borrow fills: arrays of `count`. */
+typedef struct came_borrowed {
+  uint32_t struct_size; /**< sizeof(came_borrowed). */
+  int32_t reserved;     /**< Zero. */
+  int64_t count;        /**< Number of parameters. */
+  came_tensor* params;  /**< Shapes, dtypes and devices set; pointed at the parameters. */
+  came_tensor* grads;   /**< Likewise; pointed at the gradients. */
+  uint8_t* active;      /**< Whether a parameter has a gradient. */
+  const void** shapes;  /**< Where a parameter keeps its shape: another address tells that it is another tensor. */
+  int64_t missing;      /**< Parameters without a gradient. */
+  int64_t replaced;     /**< Parameters whose shape lies elsewhere than `shapes` said. */
+} came_borrowed;
+
+/** Initial value of a came_borrowed. */
+#define CAME_BORROWED_INIT \
+  { sizeof(came_borrowed), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * came_tensors_borrow for parameters and their gradients in one pass, empty and unaligned memory told apart as well, so
+ * that came_plan_step_again may follow.  The gradients are put into the list `kept`, of `count` items, and so live
+ * until the caller lets go of it.  Returns how many parameters come before the first that, or whose gradient, does not
+ * fit: -1 for a struct of another size.
+ */
+CAME_API int64_t came_parameters_borrow(const came_framework* framework, void* list, void* kept,
+                                        came_borrowed* borrowed);
+/** Whether the first `count` items of a list are these very objects: 1 or 0. */
+CAME_API int32_t came_list_holds(void* list, came_list_item item, const void* const* objects, int64_t count);
 
 /** What a plan knows of one parameter. */
 typedef struct came_tensor_spec {
@@ -342,6 +390,11 @@ CAME_API came_status came_plan_memory(const came_plan* plan, came_memory* memory
 CAME_API came_status came_plan_run_phase(const came_plan* plan, int32_t phase, const came_step* step);
 /** Runs all phases; refused for a sharded plan, whose reductions need the caller. */
 CAME_API came_status came_plan_step(const came_plan* plan, const came_step* step);
+/**
+ * came_plan_step of tensors that are known to fit, so that none is looked at again: states that a step of this plan has
+ * taken, parameters and gradients that came_parameters_borrow has just pointed at.  Scalars and buffers are checked.
+ */
+CAME_API came_status came_plan_step_again(const came_plan* plan, const came_step* step);
 /** came_plan_memory of a plan that is not kept: what a list of shapes and options would cost. */
 CAME_API came_status came_estimate(const came_options* groups, int32_t group_count, const came_tensor_spec* tensors,
                                    int64_t tensor_count, came_backend backend, came_memory* memory);

@@ -12,7 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
-from . import native
+from . import native, versions
+from .lender import Borrower, Lender
 from .state import Slot, Watch
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
@@ -22,9 +23,9 @@ _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @lru_cache(maxsize=None)
-def lender() -> Optional[native.Lender]:
+def lender() -> Optional[Lender]:
     """How torch tells addresses; None before 2.10."""
-    return native.Lender.of(Tensor)
+    return Lender.of(Tensor)
 
 
 class Member(NamedTuple):
@@ -43,8 +44,8 @@ class Gradients(NamedTuple):
     """Gradients of one step, dense and contiguous."""
 
     tensors: List[Any]  # None where there is none
-    active: Optional[List[bool]]  # None: all there
-    placed: bool = False  # their addresses are in the table already
+    active: Optional[Sequence[int]]  # whether there is one; None: all there
+    placed: bool = False  # their addresses are in the table already, and sound
 
 
 def _spec(member: Member) -> native.Spec:
@@ -99,10 +100,12 @@ class Binding:
         self._param_data: Optional[List[int]] = []  # addresses, unless they are in the table already
         self._layout: Optional[List[Any]] = None
         self._strided: List[int] = []
-        self._lender = None
+        self._versions = versions.Versions(self.params)
+        self._lender, self._borrower = None, None
         if kernels:
             self._bind_call()
             self._lender = lender()
+            self._borrower = Borrower.of(self._lender, self.call, self.params)
 
     # ---- binding -------------------------------------------------------------------------------------
 
@@ -163,10 +166,33 @@ class Binding:
 
     # ---- each step -----------------------------------------------------------------------------------
 
-    def fits(self) -> bool:
-        """Whether parameters and state are still those that were bound; addresses may have changed."""
+    def take(self) -> Optional[Gradients]:
+        """The gradients of this step, once parameters, state and they are found to be as they were bound, addresses apart;
+        None if something must be bound anew."""
         if self._watch.finds():
-            return False
+            return None
+        taken = self._take_in_one_pass()
+        if taken is None and self._fits():
+            taken = self._gradients()
+        return taken
+
+    def _take_in_one_pass(self) -> Optional[Gradients]:
+        borrower = self._borrower
+        if borrower is None:
+            return None
+        try:
+            grads = borrower.borrow(self.params)
+        except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
+            return None
+        if grads is None:
+            return None
+        self._strided, self._param_data, self._layout = [], None, None
+        if borrower.result.replaced:
+            self._versions.forget()
+        return Gradients(grads, bytes(self.call.active) if borrower.result.missing else None, placed=True)
+
+    def _fits(self) -> bool:
+        """Whether parameters are still those that were bound; addresses may have changed."""
         if self._borrow(self.params, "params"):
             self._strided, self._param_data, self._layout = [], None, None
             return True
@@ -180,7 +206,7 @@ class Binding:
         self._param_data, self._layout = list(map(_data_ptr, self.params)), layout
         return True
 
-    def gradients(self) -> Optional[Gradients]:
+    def _gradients(self) -> Optional[Gradients]:
         """Gradients of all parameters; None if their types are no longer those that were bound."""
         grads = list(map(_grad, self.params))
         if self._borrow(grads, "grads"):
@@ -205,7 +231,7 @@ class Binding:
         if self._lender is None:
             return False
         try:
-            return getattr(self.call, table).borrow(tensors, self._lender)
+            return self._lender.borrow(getattr(self.call, table), tensors)
         except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
             return False
 
@@ -222,15 +248,12 @@ class Binding:
         found_inf: Optional[Tensor],
     ) -> None:
         """One step of the kernels."""
-        call, (grads, active, placed), written = self.call, gradients, self.params
-        call.set_active(active)
+        call, (grads, active, placed) = self.call, gradients
         if placed:
-            pass
-        elif active is None:
-            call.grads.data = list(map(_data_ptr, grads))
+            call.heed_active(active is not None)
         else:
+            call.set_active(active)
             call.grads.data = [0 if grad is None else grad.data_ptr() for grad in grads]
-            written = [param for param, grad in zip(self.params, grads) if grad is not None]
         copies = [(k, self.params[k].detach().contiguous()) for k in self._strided if grads[k] is not None]
         if self._param_data is not None:
             # Kernels see rows and columns of the logical tensor, whatever order its memory has.
@@ -240,11 +263,14 @@ class Binding:
             call.params.data = data
         self._set_rates(rates)
         kept = [self._set_scalar("grad_scale", grad_scale), self._set_scalar("found_inf", found_inf)]
-        call.run(torch.cuda.current_stream(self.device).cuda_stream if self._place == native.ON_CUDA else None)
+        call.run(torch.cuda.current_stream(self.device).cuda_stream if self._place == native.ON_CUDA else None, placed)
         del kept
         for k, copy in copies:
             self.params[k].detach().copy_(copy)
-        _mark_written(written)
+        if placed and active is None:
+            self._versions.rise()
+        else:
+            versions.rise([param for param, grad in zip(self.params, grads) if grad is not None])
 
     def _set_rates(self, rates: Sequence[Any]) -> None:
         if self._place == native.ON_HOST or not any(isinstance(r, Tensor) and r.is_cuda for r in rates):
@@ -265,6 +291,9 @@ class Binding:
         if scalar is None:
             self.call.set_scalar(name, None)
             return None
+        if scalar.device == self.steps.device and scalar.dtype is torch.float32 and scalar.numel() == 1:
+            self.call.set_scalar(name, scalar.data_ptr(), "float32", self._place)
+            return scalar
         # A scalar of another device comes to ours; on the host, that is the only way to know it.
         here = scalar.detach().to(self.steps.device, non_blocking=True).reshape(1)
         if here.dtype not in (torch.float32, torch.float64):
@@ -272,11 +301,3 @@ class Binding:
         self.call.set_scalar(name, here.data_ptr(), DTYPES[here.dtype], self._place)
         return here
 
-
-def _mark_written(params: Sequence[Tensor]) -> None:
-    """Tells autograd, which cannot see what kernels do to memory."""
-    try:
-        torch.autograd.graph.increment_version(params)
-    except (TypeError, RuntimeError):  # torch 2.4 takes one at a time
-        for param in params:
-            torch.autograd.graph.increment_version(param)

@@ -285,40 +285,9 @@ class Table:
             self._addresses[:] = array("Q", addresses)
             self._data = addresses
 
-    def borrow(self, objects: List[Any], lender: "Lender") -> bool:
-        """Points the table at the memory of a framework's tensors; False if one does not fit."""
+    def forget(self) -> None:
+        """Somebody else writes the addresses."""
         self._data = []
-        count = len(self.tensors)
-        return lender.borrow(self.tensors, count, objects, lender.item, id(None), lender.lend) == count
-
-
-class Lender:
-    """A framework's tensor class that tells addresses in C: DLPack's exchange interface, which torch has from 2.10 on.
-
-    Forty times as fast as asking each tensor in Python for its address, type, shape and strides.
-    """
-
-    _LEND = 40  # where dltensor_from_py_object_no_sync lies in version 1 of the interface
-
-    def __init__(self, capsule: Any) -> None:
-        python = ctypes.pythonapi
-        pointer = python.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = _ptr, [ctypes.py_object, _text]
-        interface = pointer(capsule, b"dlpack_exchange_api")
-        self.major = _u32.from_address(interface).value
-        self.lend = _ptr.from_address(interface + self._LEND).value
-        self.item = ctypes.cast(python.PyList_GetItem, _ptr).value
-        # Called with the interpreter's lock held, which both functions need.
-        self.borrow = ctypes.PyDLL(library()._name).came_tensors_borrow
-        self.borrow.restype = _i64
-        self.borrow.argtypes = [_ptr, _i64, ctypes.py_object, _ptr, _ptr, _ptr]
-
-    @classmethod
-    def of(cls, tensor_class: Any) -> "Optional[Lender]":
-        """The lender of a class; None if it has none that is understood here."""
-        capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
-        made = cls(capsule) if capsule is not None else None
-        return made if made is not None and made.major == 1 and made.lend else None
 
 
 class Call:
@@ -339,15 +308,20 @@ class Call:
             states=self.states.tensors,
         )
         self._reference = ctypes.byref(self.step)
-        self._run = library().came_plan_step
+        self._run, self._run_again = library().came_plan_step, library().came_plan_step_again
+        self._taken = False  # whether a step has taken the states
         self._scalars = {name: Tensor() for name in ("step", "lr", "grad_scale", "found_inf")}
         self._counts = {"step": _sizes([len(plan.specs)]), "lr": _sizes([plan.group_count])}
         self._counts["grad_scale"] = self._counts["found_inf"] = _sizes([1])
-        self._active = (ctypes.c_uint8 * len(plan.specs))()
+        self._given = {name: (None, "", 0) for name in self._scalars}
+        self.active = (ctypes.c_uint8 * len(plan.specs))()
         self.lr = (_f64 * plan.group_count)()
 
     def set_scalar(self, name: str, address: Optional[int], dtype: str = "float64", device: int = ON_HOST) -> None:
         """`step` (one each), `lr` (one per group), `grad_scale`, `found_inf`; None takes it back."""
+        if self._given[name] == (address, dtype, device):
+            return
+        self._given[name] = address, dtype, device
         if address is None:
             setattr(self.step, name, None)
             return
@@ -364,8 +338,12 @@ class Call:
     def set_active(self, active: Optional[Sequence[bool]]) -> None:
         """Which parameters the step touches; None: all."""
         if active is not None:
-            self._active[:] = bytes(map(bool, active))
-        self.step.active = None if active is None else ctypes.addressof(self._active)
+            self.active[:] = bytes(map(bool, active))
+        self.heed_active(active is not None)
+
+    def heed_active(self, heed: bool) -> None:
+        """Whether the step touches only what `active` names, as it is."""
+        self.step.active = ctypes.addressof(self.active) if heed else None
 
     def set_buffers(self, workspace: int, reductions: int) -> None:
         """Addresses of scratch of at least the plan's sizes."""
@@ -373,9 +351,14 @@ class Call:
         self.step.workspace, self.step.workspace_bytes = workspace, memory.workspace_bytes
         self.step.reductions, self.step.reduction_bytes = reductions, memory.reduction_bytes
 
-    def run(self, stream: Optional[int] = None) -> None:
-        """Runs the step; on CUDA it is on its way when this returns."""
+    def run(self, stream: Optional[int] = None, known: bool = False) -> None:
+        """Runs the step; on CUDA it is on its way when this returns.
+
+        Args:
+            known: parameters and gradients were checked when their addresses were written.
+        """
         self.step.stream = stream
-        status = self._run(self.plan.handle, self._reference)
+        status = (self._run_again if known and self._taken else self._run)(self.plan.handle, self._reference)
         if status:
             check(status)
+        self._taken = True

@@ -5,7 +5,7 @@ kernels of libcame and the loop in PyTorch.
 from functools import lru_cache
 from itertools import chain
 from numbers import Real
-from operator import is_, itemgetter
+from operator import itemgetter
 from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Type
 
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor
 
 from . import checkpoint, loop, ops, refuse
 from .binding import Binding, Member, check_gradient
+from .lender import Roster
 from .options import COMMON, from_group
 
 KERNEL_DEVICES = ("cpu", "cuda")
+_params = itemgetter("params")
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -157,13 +159,11 @@ class Optimizer(torch.optim.Optimizer):
     def _bound(self) -> Any:
         """Bindings and gradients for this step; made anew where anything but addresses has changed."""
         if self._bindings is not None and self._same():
-            pairs = [(binding, binding.gradients()) for binding in self._bindings if binding.fits()]
-            if len(pairs) == len(self._bindings) and all(grads is not None for _, grads in pairs):
+            pairs = [(binding, binding.take()) for binding in self._bindings]
+            if all(grads is not None for _, grads in pairs):
                 return pairs
         self._bind()
-        for binding in self._bindings:
-            binding.fits()
-        return [(binding, binding.gradients()) for binding in self._bindings]
+        return [(binding, binding.take()) for binding in self._bindings]
 
     def _key(self) -> List[Any]:
         """What decides whether a plan still fits: all entries of the groups but the rate."""
@@ -173,21 +173,28 @@ class Optimizer(torch.optim.Optimizer):
     def _same(self) -> bool:
         return (
             self.state is self._bound_state
-            and len(self.state) == len(self._bound_slots)
-            and all(map(is_, self.state.values(), self._bound_slots))
+            and self._roster.matches(self._objects())
             and [len(group["params"]) for group in self.param_groups] == self._sizes
-            and all(map(is_, chain.from_iterable(group["params"] for group in self.param_groups), self._flat))
-            and self._key() == self._bound_key
+            and self._same_options()
             and not any(param.grad is not None for param in self._idle)
         )
+
+    def _objects(self) -> List[Any]:
+        """All parameters and their states."""
+        return [*chain.from_iterable(map(_params, self.param_groups)), *self.state.values()]
+
+    def _same_options(self) -> bool:
+        if self._bound_values is None:
+            return self._key() == self._bound_key
+        return list(map(_picker(type(self)), self.param_groups)) == self._bound_values
 
     def _bind(self) -> None:
         """Sorts the parameters that have, or have had, a gradient by device and by who steps them."""
         for rank, group in zip(self._ranks, self.param_groups):
             if not self.elementwise:
                 refuse.replaced(rank, group["params"], self._given, type(self).__name__)
-        self._flat = list(chain.from_iterable(group["params"] for group in self.param_groups))
-        self._idle = [p for p in self._flat if p.grad is None and not self.state.get(p)]
+        flat = chain.from_iterable(map(_params, self.param_groups))
+        self._idle = [p for p in flat if p.grad is None and not self.state.get(p)]
         sorts: Dict[Any, List[Member]] = {}
         for member in self._members():
             if member.param.grad is None and not self.state.get(member.param):
@@ -209,8 +216,11 @@ class Optimizer(torch.optim.Optimizer):
             Binding(type(self).__name__, members, options, self.state, kernels)
             for (_, kernels), members in sorts.items()
         ]
-        self._bound_state, self._bound_key = self.state, self._key()
-        self._bound_slots = list(self.state.values())
+        self._bound_state, self._roster = self.state, Roster(self._objects())
+        self._bound_key = self._key()
+        values = list(map(_picker(type(self)), self.param_groups))
+        frozen = not any(isinstance(value, (list, Tensor)) for value in chain.from_iterable(values))
+        self._bound_values = values if frozen else None
         self._sizes = [len(group["params"]) for group in self.param_groups]
         if self._released is not None:
             self._released.forget()

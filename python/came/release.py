@@ -3,7 +3,7 @@
 Only one gradient lives at a time, so the peak of memory drops by the gradients' size.
 """
 
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Set, Tuple
 
 import torch
 from torch import Tensor
@@ -35,25 +35,26 @@ class GradientRelease:
         self._done.add(param)
         optimizer = self._optimizer
         with torch.no_grad():
-            binding = self._binding(param)
+            binding, gradients = self._bound(param)
             rates = [optimizer._rate(group) for group in optimizer.param_groups]
-            optimizer._run(binding, binding.gradients(), rates, None, None)
+            optimizer._run(binding, gradients, rates, None, None)
         param.grad = None
 
-    def _binding(self, param: Tensor) -> Binding:
-        """A plan for this parameter alone, made anew when an option has changed."""
+    def _bound(self, param: Tensor) -> Tuple[Binding, Any]:
+        """A plan for this parameter alone, made anew when an option has changed, and its gradient."""
         optimizer, member, key = self._optimizer, self._members[param], self._optimizer._key()
         known, binding = self._bindings.get(param, (None, None))
         fits = binding is not None and known == key and optimizer.state.get(param) is binding.slots[0]
-        if not fits or not binding.fits() or binding.gradients() is None:
+        gradients = binding.take() if fits else None
+        if gradients is None:
             options = [from_group(optimizer.word, optimizer._all_fields(), group) for group in optimizer.param_groups]
             _check_options(options)
             kernels = optimizer._wants_kernels(optimizer.param_groups[member.group])
             binding = Binding(type(optimizer).__name__, [member], options, optimizer.state, kernels)
-            binding.fits()
+            gradients = binding.take()
             self._bindings[param] = key, binding
             optimizer._bindings = None
-        return binding
+        return binding, gradients
 
     def forget(self) -> None:
         """Called when the optimizer itself has bound the state."""

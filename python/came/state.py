@@ -4,7 +4,6 @@ Kernels keep addresses of state tensors from step to step.  Tensors may be chang
 programs do that move state to the host and back, must be bound anew.
 """
 
-from itertools import islice
 from typing import Any, Dict, List, Sequence, Tuple
 
 from torch import Tensor
@@ -31,7 +30,7 @@ class Watch:
         """Whether anything was replaced, memory by `tensor.data = ...` or `share_memory_()` included."""
         if not self.stale and self._tensors:
             begin, end = self._next, self._next + self.LOOKS
-            some = list(map(_data_ptr, islice(self._tensors, begin, end)))
+            some = list(map(_data_ptr, self._tensors[begin:end]))
             ends = _data_ptr(self._tensors[0]), _data_ptr(self._tensors[-1])
             self.stale = some != self._data[begin:end] or ends != (self._data[0], self._data[-1])
             self._next = end if end < len(self._tensors) else 0

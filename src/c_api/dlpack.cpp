@@ -51,8 +51,32 @@ bool is_dense(const DlTensor& t) {
 }
 
 bool fits(const DlTensor& t, const came_tensor& wanted) {
-  return t.ndim == wanted.ndim && std::equal(t.shape, t.shape + t.ndim, wanted.shape) && dtype_of(t) == wanted.dtype &&
-         same_place(t, wanted) && is_dense(t);
+  if (t.ndim != wanted.ndim || dtype_of(t) != wanted.dtype || !same_place(t, wanted)) return false;
+  for (int32_t d = 0; d < t.ndim; ++d) {
+    if (t.shape[d] != wanted.shape[d]) return false;
+  }
+  return is_dense(t);
+}
+
+void* first_element(const DlTensor& t) {
+  return t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
+}
+
+/// What came_plan_step would refuse beside what does not fit.
+bool is_addressable(const void* data, const DlTensor& t) {
+  if (data == nullptr) return std::find(t.shape, t.shape + t.ndim, 0) != t.shape + t.ndim;
+  return (reinterpret_cast<uintptr_t>(data) & (t.bits / 8U - 1U)) == 0;
+}
+
+/// Points a tensor at an object; where the object keeps its shape, or null if it does not fit.
+const void* point(came_tensor& tensor, void* object, came_dlpack_lend lend) {
+  static constexpr int64_t kNoShape = 0;
+  DlTensor t{};
+  if (lend(object, &t) != 0 || !fits(t, tensor)) return nullptr;
+  void* data = first_element(t);
+  if (!is_addressable(data, t)) return nullptr;
+  tensor.data = data;
+  return t.shape != nullptr ? t.shape : &kNoShape;
 }
 
 }  // namespace
@@ -63,7 +87,40 @@ int64_t came_tensors_borrow(came_tensor* tensors, int64_t count, void* list, cam
     void* object = item(list, static_cast<intptr_t>(k));
     DlTensor t{};
     if (object == nullptr || object == none || lend(object, &t) != 0 || !fits(t, tensors[k])) return k;
-    tensors[k].data = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
+    tensors[k].data = first_element(t);
   }
   return count;
+}
+
+int64_t came_parameters_borrow(const came_framework* framework, void* list, void* kept, came_borrowed* borrowed) {
+  const came_framework& f = *framework;
+  came_borrowed& b = *borrowed;
+  if (f.struct_size != sizeof(came_framework) || b.struct_size != sizeof(came_borrowed)) return -1;
+  b.missing = b.replaced = 0;
+  for (int64_t k = 0; k < b.count; ++k) {
+    void* param = f.item(list, static_cast<intptr_t>(k));
+    const void* shape = param != nullptr ? point(b.params[k], param, f.lend) : nullptr;
+    if (shape == nullptr) return k;
+    if (b.shapes[k] != shape) {
+      b.shapes[k] = shape;
+      ++b.replaced;
+    }
+    void* grad = f.get(f.gradient, param, nullptr);
+    if (grad == nullptr || f.put(kept, static_cast<intptr_t>(k), grad) != 0) return k;
+    b.active[k] = grad != f.none ? 1 : 0;
+    if (grad == f.none) {
+      b.grads[k].data = nullptr;
+      ++b.missing;
+    } else if (point(b.grads[k], grad, f.lend) == nullptr) {
+      return k;
+    }
+  }
+  return b.count;
+}
+
+int32_t came_list_holds(void* list, came_list_item item, const void* const* objects, int64_t count) {
+  for (int64_t k = 0; k < count; ++k) {
+    if (item(list, static_cast<intptr_t>(k)) != objects[k]) return 0;
+  }
+  return 1;
 }

@@ -1,0 +1,165 @@
+"""A framework's tensors read in C: a call per list, where Python would need several per tensor.
+
+A class of tensors that has DLPack's exchange interface, as torch's has from 2.10 on, describes its tensors to C; CPython's own
+functions read the lists and gradients.  All of them want the interpreter's lock, which ctypes.PyDLL keeps.
+"""
+
+import ctypes
+from typing import Any, List, Optional, Sequence
+
+from .library import library
+from .native import Call, Sized, Table
+from .native import Tensor as _Tensor
+
+_ptr, _i32, _i64, _u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
+_DESCR_GET = 54  # Py_tp_descr_get of the stable ABI
+
+
+class Framework(Sized):
+    """came_framework."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("reserved", _i32),
+        ("item", _ptr),
+        ("put", _ptr),
+        ("get", _ptr),
+        ("gradient", _ptr),
+        ("none", _ptr),
+        ("lend", _ptr),
+    ]
+
+
+class Borrowed(Sized):
+    """came_borrowed."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("reserved", _i32),
+        ("count", _i64),
+        ("params", ctypes.POINTER(_Tensor)),
+        ("grads", ctypes.POINTER(_Tensor)),
+        ("active", _ptr),
+        ("shapes", _ptr),
+        ("missing", _i64),
+        ("replaced", _i64),
+    ]
+
+
+def _python(name: str) -> int:
+    """Address of one of CPython's functions."""
+    return ctypes.cast(getattr(ctypes.pythonapi, name), _ptr).value or 0
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of libcame that is called with the interpreter's lock held."""
+    function = getattr(ctypes.PyDLL(library()._name), name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+class Lender:
+    """A class of tensors that tells addresses in C.
+
+    Forty times as fast as asking each tensor in Python for its address, type, shape and strides.
+    """
+
+    _LEND = 40  # where dltensor_from_py_object_no_sync lies in version 1 of the interface
+
+    def __init__(self, tensor_class: Any, capsule: Any) -> None:
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = _ptr, [ctypes.py_object, ctypes.c_char_p]
+        interface = pointer(capsule, b"dlpack_exchange_api")
+        self.major = _u32.from_address(interface).value
+        self.lend = _ptr.from_address(interface + self._LEND).value
+        self._item = _python("PyList_GetItem")
+        self._borrow = _function("came_tensors_borrow", _i64, _ptr, _i64, ctypes.py_object, _ptr, _ptr, _ptr)
+        self.gradient = tensor_class.grad
+        self.framework = self._make_framework()
+
+    @classmethod
+    def of(cls, tensor_class: Any) -> "Optional[Lender]":
+        """The lender of a class; None if it has none that is understood here."""
+        capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
+        made = cls(tensor_class, capsule) if capsule is not None else None
+        return made if made is not None and made.major == 1 and made.lend else None
+
+    def _make_framework(self) -> Optional[Framework]:
+        slot = ctypes.pythonapi.PyType_GetSlot
+        slot.restype, slot.argtypes = _ptr, [ctypes.py_object, ctypes.c_int]
+        try:
+            get = slot(type(self.gradient), _DESCR_GET)
+        except SystemError:  # Python 3.9 does not tell
+            get = None
+        if not get:
+            return None
+        return Framework(
+            item=self._item,
+            put=_python("PyList_SetItem"),
+            get=get,
+            gradient=id(self.gradient),
+            none=id(None),
+            lend=self.lend,
+        )
+
+    def borrow(self, table: Table, objects: List[Any]) -> bool:
+        """Points a table at the memory of tensors; False if one does not fit."""
+        table.forget()
+        count = len(table.tensors)
+        return self._borrow(table.tensors, count, objects, self._item, id(None), self.lend) == count
+
+
+class Borrower:
+    """Points the tables of one call at parameters and their gradients, both in one pass."""
+
+    def __init__(self, lender: Lender, call: Call) -> None:
+        count = len(call.plan.specs)
+        self._call, self._count, self._nothing = call, count, [None] * count
+        self._shapes = (_ptr * count)()
+        self.result = Borrowed(
+            count=count,
+            params=call.params.tensors,
+            grads=call.grads.tensors,
+            active=ctypes.addressof(call.active),
+            shapes=ctypes.addressof(self._shapes),
+        )
+        self._references = ctypes.byref(lender.framework), ctypes.byref(self.result)
+        self._run = _function("came_parameters_borrow", _i64, _ptr, ctypes.py_object, ctypes.py_object, _ptr)
+
+    @classmethod
+    def of(cls, lender: Optional[Lender], call: Call, params: Sequence[Any]) -> "Optional[Borrower]":
+        """None where gradients cannot be read in C, such as those of classes with a `grad` of their own."""
+        if lender is None or lender.framework is None:
+            return None
+        own = all(getattr(kind, "grad", None) is lender.gradient for kind in set(map(type, params)))
+        return cls(lender, call) if own else None
+
+    def borrow(self, params: List[Any]) -> Optional[List[Any]]:
+        """The gradients, None where there is none, with all addresses written; None if a tensor does not fit.
+
+        `result` then says how many gradients are `missing` and how many parameters were `replaced` since the last call.
+        """
+        self._call.params.forget()
+        self._call.grads.forget()
+        grads = self._nothing.copy()
+        framework, result = self._references
+        return grads if self._run(framework, params, grads, result) == self._count else None
+
+
+class Roster:
+    """Remembers the objects of a list: does another list hold the very same ones?
+
+    >>> roster = Roster([first := object(), second := object()])
+    >>> roster.matches([first, second]), roster.matches([second, first]), roster.matches([first])
+    (True, False, False)
+    """
+
+    def __init__(self, objects: List[Any]) -> None:
+        self._objects, self._count = objects, len(objects)
+        self._ids = (_ptr * len(objects))(*map(id, objects))
+        self._item = _python("PyList_GetItem")
+        self._holds = _function("came_list_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
+
+    def matches(self, objects: List[Any]) -> bool:
+        """Identity, not equality, which tensors answer with a tensor."""
+        return len(objects) == self._count and self._holds(objects, self._item, self._ids, self._count) == 1
