@@ -1,4 +1,4 @@
-// came_tensors_borrow: what fits is pointed at, and everything that does not is noticed.
+// came_tensors_borrow and came_parameters_borrow: what fits is pointed at, and everything that does not is noticed.
 #include <cstring>
 #include <vector>
 
@@ -109,6 +109,118 @@ TEST_F(Dlpack, StridesOfSingleElementsDoNotMatter) {
     objects[k].strides[0] = 77;
   }
   EXPECT_EQ(borrow(), 3);
+}
+
+struct Parameter : Object {
+  Object* grad = nullptr;
+};
+
+int put(void* list, intptr_t index, void* object) {
+  (*static_cast<std::vector<Object*>*>(list))[static_cast<size_t>(index)] = static_cast<Object*>(object);
+  return 0;
+}
+
+void* gradient_of(void* /*attribute*/, void* object, void* /*type*/) { return static_cast<Parameter*>(object)->grad; }
+
+struct DlpackPass : testing::Test {
+  Parameter objects[3];
+  Object gradients[3];
+  Object none;
+  std::vector<Object*> list{&objects[0], &objects[1], &objects[2]};
+  std::vector<Object*> kept{nullptr, nullptr, nullptr};
+  int64_t shape[2] = {2, 3};
+  came_tensor params[3];
+  came_tensor grads[3];
+  uint8_t active[3] = {};
+  const void* shapes[3] = {};
+  came_framework framework = CAME_FRAMEWORK_INIT;
+  came_borrowed borrowed = CAME_BORROWED_INIT;
+
+  DlpackPass() {
+    for (int k = 0; k < 3; ++k) {
+      params[k] = grads[k] = came_tensor_make(nullptr, CAME_DTYPE_F32, shape, 2);
+      objects[k].grad = &gradients[k];
+    }
+    framework.item = item;
+    framework.put = put;
+    framework.get = gradient_of;
+    framework.none = &none;
+    framework.lend = lend;
+    borrowed.count = 3;
+    borrowed.params = params;
+    borrowed.grads = grads;
+    borrowed.active = active;
+    borrowed.shapes = shapes;
+  }
+  int64_t borrow() { return came_parameters_borrow(&framework, &list, &kept, &borrowed); }
+};
+
+TEST_F(DlpackPass, PointsAtParametersAndKeepsTheirGradients) {
+  EXPECT_EQ(borrow(), 3);
+  EXPECT_EQ(borrowed.missing, 0);
+  for (int k = 0; k < 3; ++k) {
+    EXPECT_EQ(params[k].data, objects[k].values);
+    EXPECT_EQ(grads[k].data, gradients[k].values);
+    EXPECT_EQ(kept[static_cast<size_t>(k)], &gradients[k]);
+    EXPECT_EQ(active[k], 1);
+  }
+}
+
+TEST_F(DlpackPass, CountsMissingGradients) {
+  objects[1].grad = &none;
+  grads[1].data = &none;
+  EXPECT_EQ(borrow(), 3);
+  EXPECT_EQ(borrowed.missing, 1);
+  EXPECT_EQ(active[1], 0);
+  EXPECT_EQ(grads[1].data, nullptr);
+  EXPECT_EQ(kept[1], &none);
+}
+
+TEST_F(DlpackPass, TellsThatATensorIsAnother) {
+  EXPECT_EQ(borrow(), 3);
+  EXPECT_EQ(borrowed.replaced, 3);
+  EXPECT_EQ(borrow(), 3);
+  EXPECT_EQ(borrowed.replaced, 0);
+  Object other;
+  objects[2].lent = other.lent;
+  EXPECT_EQ(borrow(), 3);
+  EXPECT_EQ(borrowed.replaced, 1);
+}
+
+TEST_F(DlpackPass, StopsAtWhatDoesNotFit) {
+  const auto expect_stop = [&](Object& o, auto change) {
+    const Lent before = o.lent;
+    change(o);
+    EXPECT_EQ(borrow(), 1);
+    o.lent = before;
+    o.refuses = false;
+    EXPECT_EQ(borrow(), 3);
+  };
+  for (Object* o : {static_cast<Object*>(&objects[1]), &gradients[1]}) {
+    expect_stop(*o, [](Object& x) { x.refuses = true; });
+    expect_stop(*o, [](Object& x) { x.lent.ndim = 1; });
+    expect_stop(*o, [](Object& x) { x.lent.bits = 16; });
+    expect_stop(*o, [](Object& x) { x.lent.data = nullptr; });
+    expect_stop(*o, [](Object& x) { x.lent.byte_offset = 2; });
+  }
+  objects[1].grad = nullptr;  // an error of the language
+  EXPECT_EQ(borrow(), 1);
+}
+
+TEST_F(DlpackPass, StructsOfAnotherSizeAreRefused) {
+  framework.struct_size -= 8;
+  EXPECT_EQ(borrow(), -1);
+  framework.struct_size += 8;
+  borrowed.struct_size += 8;
+  EXPECT_EQ(borrow(), -1);
+}
+
+TEST_F(DlpackPass, ListsAreComparedByIdentity) {
+  const void* same[3] = {&objects[0], &objects[1], &objects[2]};
+  EXPECT_EQ(came_list_holds(&list, item, same, 3), 1);
+  same[2] = &objects[1];
+  EXPECT_EQ(came_list_holds(&list, item, same, 3), 0);
+  EXPECT_EQ(came_list_holds(&list, item, same, 2), 1);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from . import native, versions
 from .lender import Borrower, Lender
+from .signs import Signs
 from .state import Slot, Watch
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
@@ -26,6 +27,11 @@ _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 def lender() -> Optional[Lender]:
     """How torch tells addresses; None before 2.10."""
     return Lender.of(Tensor)
+
+
+def _stream(device: torch.device) -> int:
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # what the object below is made around
+    return raw(device.index) if raw else torch.cuda.current_stream(device).cuda_stream
 
 
 class Member(NamedTuple):
@@ -100,7 +106,7 @@ class Binding:
         self._param_data: Optional[List[int]] = []  # addresses, unless they are in the table already
         self._layout: Optional[List[Any]] = None
         self._strided: List[int] = []
-        self._versions = versions.Versions(self.params)
+        self._versions, self._signs = versions.Versions(self.params), Signs(self.params)
         self._lender, self._borrower = None, None
         if kernels:
             self._bind_call()
@@ -184,7 +190,7 @@ class Binding:
             grads = borrower.borrow(self.params)
         except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
             return None
-        if grads is None:
+        if grads is None or self._signs.find(grads):
             return None
         self._strided, self._param_data, self._layout = [], None, None
         if borrower.result.replaced:
@@ -193,7 +199,7 @@ class Binding:
 
     def _fits(self) -> bool:
         """Whether parameters are still those that were bound; addresses may have changed."""
-        if self._borrow(self.params, "params"):
+        if self._borrow_params():
             self._strided, self._param_data, self._layout = [], None, None
             return True
         layout = [list(map(of, self.params)) for of in (_data_ptr, Tensor.stride, Tensor.size, _dtype)]
@@ -206,14 +212,20 @@ class Binding:
         self._param_data, self._layout = list(map(_data_ptr, self.params)), layout
         return True
 
+    def _borrow_params(self) -> bool:
+        """Writes addresses and checks everything else in C, if torch can, and all of them fit."""
+        try:
+            return self._lender is not None and self._lender.borrow(self.call.params, self.params)
+        except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
+            return False
+
     def _gradients(self) -> Optional[Gradients]:
         """Gradients of all parameters; None if their types are no longer those that were bound."""
         grads = list(map(_grad, self.params))
-        if self._borrow(grads, "grads"):
-            return Gradients(grads, None, placed=True)
         try:
             if all(map(_is_contiguous, grads)) and [grad.dtype for grad in grads] == self._grad_dtypes:
-                return Gradients(grads, None)
+                if not self.kernels or not self._signs.find(grads):
+                    return Gradients(grads, None)
         except (TypeError, RuntimeError):  # no gradient, or none that lies in rows
             pass
         for k, (member, grad) in enumerate(zip(self.members, grads)):
@@ -222,18 +234,9 @@ class Binding:
             check_gradient(member, self.owner)
             if grad.dtype != self._grad_dtypes[k]:
                 return None
-            grads[k] = grad.contiguous()
+            grads[k] = grad.resolve_neg().contiguous()
         active = [grad is not None for grad in grads]
         return Gradients(grads, None if all(active) else active)
-
-    def _borrow(self, tensors: List[Any], table: str) -> bool:
-        """Writes addresses and checks everything else in C, if torch can, and all of them fit."""
-        if self._lender is None:
-            return False
-        try:
-            return self._lender.borrow(getattr(self.call, table), tensors)
-        except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
-            return False
 
     def plain(self, gradients: Gradients) -> bool:
         """Whether kernels can take every parameter and gradient as it lies in memory."""
@@ -263,7 +266,7 @@ class Binding:
             call.params.data = data
         self._set_rates(rates)
         kept = [self._set_scalar("grad_scale", grad_scale), self._set_scalar("found_inf", found_inf)]
-        call.run(torch.cuda.current_stream(self.device).cuda_stream if self._place == native.ON_CUDA else None, placed)
+        call.run(_stream(self.device) if self._place == native.ON_CUDA else None, known=placed)
         del kept
         for k, copy in copies:
             self.params[k].detach().copy_(copy)

@@ -17,6 +17,8 @@ def parameter(param: Tensor, owner: str, elementwise: bool) -> None:
     """Raises for a parameter whose memory is not the whole tensor it seems to be."""
     if param.is_complex():
         raise TypeError(f"{owner}: a parameter is {param.dtype}, expected real numbers; torch.view_as_real gives them")
+    if param.is_neg():
+        raise TypeError(f"{owner}: a parameter has the neg bit, which kernels cannot see; resolve_neg() gives one without")
     if hasattr(param, "_local_tensor") and hasattr(param, "placements"):
         raise NotImplementedError(_SHARDED.format(owner=owner, what=f"shape {list(param.shape)}"))
     if elementwise:

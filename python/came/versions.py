@@ -29,20 +29,22 @@ class Versions:
         self._params = params
         self._aliases: Tuple[Tensor, ...] = ()
         self._holders: List[Tensor] = []
+        self._settled = False
         self._can_share = all(type(param) in (Tensor, Parameter) and not param.is_inference() for param in params)
 
     def forget(self) -> None:
         """A parameter may have another counter than it had."""
-        self._aliases, self._holders = (), []
+        self._aliases, self._holders, self._settled = (), [], False
 
     def rise(self) -> None:
         """Says that all of them were written to."""
         if self._aliases:
             rise(self._aliases)
-        elif not self._can_share:
-            rise(self._params)
-        else:
+        elif self._settled and self._can_share:
             self._share()
+        else:  # Counters that change from step to step are not worth an alias.
+            rise(self._params)
+            self._settled = True
 
     def _share(self) -> None:
         counts = [param._version + 1 for param in self._params]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import came
-from came import library, native
+from came import lender, library, native
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -103,6 +103,8 @@ def test_structs_have_the_fields_of_the_header():
         "came_matrix_view": native._MatrixView,
         "came_memory": native.Memory,
         "came_step": native.Step,
+        "came_framework": lender.Framework,
+        "came_borrowed": lender.Borrowed,
     }
     for name, struct in structs.items():
         body = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", header, re.S)[1]

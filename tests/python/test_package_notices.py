@@ -1,0 +1,248 @@
+"""What a step may not overlook for the sake of speed: whoever watches it, other tensors behind the same objects, signs."""
+
+import pytest
+import torch
+from package import parameters, run, same, set_gradients
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+import came
+from came import binding
+
+
+def matrix(optimizer_class=came.CAME, **options):
+    p = nn.Parameter(torch.ones(3, 2))
+    p.grad = torch.ones(3, 2)
+    return p, optimizer_class([p], **options)
+
+
+# ---- who watches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("register", [register_optimizer_step_pre_hook, register_optimizer_step_post_hook])
+def test_hooks_of_all_optimizers_run(register):
+    _, optimizer = matrix()
+    calls = []
+    handle = register(lambda *_: calls.append(1))
+    optimizer.step()
+    handle.remove()
+    optimizer.step()
+    assert calls == [1]
+
+
+def test_a_hook_may_come_and_change_the_arguments():
+    _, optimizer = matrix()
+    optimizer.step()
+    optimizer.register_step_pre_hook(lambda self, args, named: ((self, lambda: 42), {}))
+    assert optimizer.step() == 42
+
+
+def test_a_profiler_sees_the_step():
+    _, optimizer = matrix(came.AdamW)
+    optimizer.step()
+    with torch.profiler.profile() as profile:
+        optimizer.step()
+    found = [event for event in profile.events() if event.name == "Optimizer.step#AdamW.step"]
+    assert found and all(event.is_user_annotation for event in found)
+
+
+def test_a_step_of_ones_own_runs_hooks_as_often_as_torch_does():
+    def calls(base):
+        class Own(base):
+            def step(self, closure=None):
+                return super().step(closure)
+
+        matrix(base, lr=0.1)
+        _, optimizer = matrix(Own, lr=0.1)
+        made = []
+        optimizer.register_step_post_hook(lambda *_: made.append(1))
+        optimizer.step()
+        return made
+
+    assert calls(came.CAME) == calls(torch.optim.SGD)
+
+
+def test_schedulers_find_the_step_they_expect(recwarn):
+    _, optimizer = matrix()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    optimizer.step()
+    scheduler.step()
+    assert not recwarn.list
+
+
+# ---- version counters --------------------------------------------------------------------------------
+
+
+def counts(params):
+    return [p._version for p in params]
+
+
+def test_every_step_raises_every_counter_by_one():
+    params = parameters(torch.float32)
+    optimizer = came.CAME(params)
+    for step in range(4):
+        set_gradients(params, step)
+        before = counts(params)
+        optimizer.step()
+        assert counts(params) == [count + 1 for count in before]
+
+
+def test_only_what_was_stepped_has_its_counter_raised():
+    params = parameters(torch.float32, [(3, 2), (4,), (2, 2)])
+    optimizer = came.CAME(params)
+    run(optimizer, params, 3)
+    params[1].grad = None
+    before = counts(params)
+    optimizer.step()
+    assert [a - b for a, b in zip(counts(params), before)] == [1, 0, 1]
+
+
+def test_counters_of_swapped_tensors_are_followed():
+    """The same memory behind the same parameter, and another counter."""
+    params = parameters(torch.float32, [(3, 2), (4,)])
+    optimizer = came.CAME(params)
+    run(optimizer, params, 4)
+    params[0].grad = None
+    torch.utils.swap_tensors(params[0], nn.Parameter(params[0].data))
+    for step in range(4, 7):
+        before = counts(params)
+        set_gradients(params, step)
+        optimizer.step()
+        assert counts(params) == [count + 1 for count in before]
+
+
+def test_aliases_hold_no_memory_and_no_parameter():
+    p, optimizer = matrix()
+    for _ in range(3):
+        optimizer.step()
+    aliases = optimizer._bindings[0]._versions._aliases
+    assert aliases or binding.lender() is None
+    assert all(alias.untyped_storage().nbytes() == 0 for alias in aliases)
+    if hasattr(p, "_use_count"):
+        assert p._use_count() == 1
+
+
+def test_counters_that_cannot_be_shared_rise_all_the_same(monkeypatch):
+    p, optimizer = matrix()
+    monkeypatch.setattr(nn.Parameter, "detach", lambda self: self.data, raising=False)
+    before = p._version
+    for _ in range(4):
+        optimizer.step()
+    assert p._version == before + 4
+
+
+def test_saved_tensors_are_known_to_be_old_at_any_step():
+    p, optimizer = matrix()
+    for _ in range(4):
+        loss = (p * p).sum()
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+# ---- gradients ---------------------------------------------------------------------------------------
+
+
+def test_gradients_may_come_and_go():
+    params, others = parameters(torch.float32), parameters(torch.float32)
+    optimizer, twin = came.CAME(params), came.CAME(others, fused=False)
+    for step in range(6):
+        for own, ps in ((optimizer, params), (twin, others)):
+            set_gradients(ps, step)
+            for k, p in enumerate(ps):
+                if step > 0 and (k + step) % 3 == 0:
+                    p.grad = None
+            own.step()
+    for p, q in zip(params, others):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+        assert int(optimizer.state[p]["step"]) == int(twin.state[q]["step"])
+
+
+def test_gradients_are_let_go_of():
+    p, optimizer = matrix()
+    for _ in range(3):
+        optimizer.step()
+    alive = torch.zeros(3, 2)
+    p.grad = alive
+    optimizer.step()
+    p.grad = None
+    if hasattr(alive, "_use_count"):
+        assert alive._use_count() == 1
+
+
+def test_a_class_may_have_gradients_of_its_own():
+    class Mine(nn.Parameter):
+        @property
+        def grad(self):
+            return self._mine
+
+        @grad.setter
+        def grad(self, value):
+            self._mine = value
+
+    p, q = Mine(torch.ones(3, 2)), nn.Parameter(torch.ones(3, 2))
+    p.grad, q.grad = torch.full((3, 2), 2.0), torch.full((3, 2), 2.0)
+    for param in (p, q):
+        optimizer = came.SM3([param], lr=0.1)
+        optimizer.step()
+        optimizer.step()
+    assert same(p.data, q.data)
+
+
+@pytest.mark.parametrize("role", ["param", "grad"])
+def test_memory_off_its_alignment_is_refused(role):
+    bytes_ = torch.zeros(4 * 6 + 1, dtype=torch.uint8)
+    odd = torch.frombuffer(bytes_.numpy().data, dtype=torch.float32, offset=1, count=6).reshape(3, 2)
+    p, optimizer = matrix()
+    optimizer.step()
+    if role == "grad":
+        p.grad = odd
+    else:
+        p.data = odd
+    with pytest.raises(ValueError, match=rf"{role}\.data is .*expected a multiple of 4 bytes"):
+        optimizer.step()
+
+
+# ---- signs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lends", [True, False])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 2)])
+def test_negated_gradients_are_read_with_their_sign(shape, lends, monkeypatch):
+    if not lends:
+        monkeypatch.setattr(binding, "lender", lambda: None)
+    p, q = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.ones(shape))
+    optimizer, twin = came.AdamW([p]), came.AdamW([q])
+    for step in range(3):
+        grad = torch.full(shape, step + 1.0)
+        p.grad, q.grad = torch._neg_view(-grad), grad
+        assert p.grad.is_neg()
+        optimizer.step()
+        twin.step()
+    assert same(p.data, q.data)
+
+
+def test_imaginary_parts_of_conjugates_are_read_with_their_sign():
+    """As autograd leaves them for one number: after steps with plain gradients, too."""
+    p, q = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(()))
+    optimizer, twin = came.AdamW([p]), came.AdamW([q])
+    for imaginary in (False, False, True, True):
+        value = torch.complex(torch.tensor(1.0), torch.tensor(-2.0)).conj().imag
+        assert value.is_neg()
+        p.grad, q.grad = value if imaginary else value.resolve_neg(), torch.tensor(2.0)
+        optimizer.step()
+        twin.step()
+    assert same(p.data, q.data)
+
+
+def test_a_matrix_that_turns_negated_is_refused():
+    p, optimizer = matrix()
+    optimizer.step()
+    p.grad = torch._neg_view(torch.ones(3, 2))
+    with pytest.raises(RuntimeError, match=r"neg bit.*resolve_neg\(\)"):
+        optimizer.step()
+
+
+def test_negated_parameters_are_refused():
+    with pytest.raises(TypeError, match=r"parameter has the neg bit.*resolve_neg\(\)"):
+        came.CAME([nn.Parameter(torch._neg_view(torch.ones(3, 2)))])
