@@ -38,11 +38,16 @@ def separate_steps(state_dict: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def load(optimizer: "Optimizer", state_dict: Dict[str, Any], load_as_torch: Callable[[Dict[str, Any]], None]) -> None:
-    """`load_state_dict` that loses no bit."""
+    """`load_state_dict` that loses no bit, and changes nothing if it fails."""
+    present = {"state": optimizer.state, "param_groups": optimizer.param_groups}
     before = optimizer.register_load_state_dict_pre_hook(_wrap)
     after = optimizer.register_load_state_dict_post_hook(_unwrap, prepend=True)
     try:
         load_as_torch(state_dict)
+    except BaseException:
+        if optimizer.state is not present["state"]:  # torch has replaced it before the view was found not to fit
+            optimizer.__setstate__(present)
+        raise
     finally:
         before.remove()
         after.remove()

@@ -193,6 +193,24 @@ def test_state_of_no_view_is_refused():
         came.CAME(params).load_state_dict(state)
 
 
+def test_a_checkpoint_that_fails_leaves_everything_as_it_was():
+    params, others = parameters(torch.float32, [(4, 3, 3), (5,)]), parameters(torch.float32, [(4, 3, 3), (5,)])
+    optimizer, twin = came.CAME(params), came.CAME(others)
+    run(optimizer, params, 2)
+    run(twin, others, 2)
+    other = optimizer.state_dict()
+    other["state"][0]["exp_avg_sq_row"] = torch.zeros(5)
+    other["state"][1]["exp_avg"] = torch.full((5,), 7.0)
+    other["param_groups"][0]["lr"] = 1.0
+    with pytest.raises(ValueError, match="no view fits"):
+        optimizer.load_state_dict(other)
+    same_states(optimizer.state_dict(), twin.state_dict())
+    assert optimizer.param_groups[0]["lr"] == twin.param_groups[0]["lr"]
+    run(optimizer, params, 2, first=2)
+    run(twin, others, 2, first=2)
+    assert all(same(p, q) for p, q in zip(params, others))
+
+
 def test_state_of_other_options_is_refused():
     params = parameters(torch.float32, [(4, 3)])
     optimizer = came.CAME(params, momentum_dtype="int8")
