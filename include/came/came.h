@@ -192,7 +192,8 @@ typedef void* (*came_attribute_get)(void* attribute, void* object, void* type);
 CAME_API int64_t came_tensors_borrow(came_tensor* tensors, int64_t count, void* list, came_list_item item,
                                      const void* none, came_dlpack_lend lend);
 
-/** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants. */
+/** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants.
+ */
 typedef struct came_framework {
   uint32_t struct_size;   /**< sizeof(came_framework). */
   int32_t reserved;       /**< Zero. */
