@@ -25,7 +25,8 @@ std::string mark_of(size_t number) { return std::string(1, kMarks[number % kMark
 /// Dots and marks, each of a curve.
 class Canvas {
  public:
-  Canvas(int columns, int rows) : columns_(columns), rows_(rows), cells_(static_cast<size_t>(columns * rows)) {}
+  Canvas(int columns, int rows)
+      : columns_(columns), rows_(rows), cells_(static_cast<size_t>(columns) * static_cast<size_t>(rows)) {}
 
   [[nodiscard]] int dot_x(double share) const { return static_cast<int>(std::lround(share * (2 * columns_ - 1))); }
   [[nodiscard]] int dot_y(double share) const { return static_cast<int>(std::lround((1 - share) * (4 * rows_ - 1))); }
@@ -61,7 +62,7 @@ class Canvas {
     std::string run;  // neighbours of one colour
     int blanks = 0;   // which are written only where something follows
     for (int x = 0; x < columns_; ++x) {
-      const Cell& cell = cells_[static_cast<size_t>(y * columns_ + x)];
+      const Cell& cell = cells_[index(x, y)];
       if (cell.dots == 0 && !cell.marked) {
         ++blanks;
         continue;
@@ -87,7 +88,10 @@ class Canvas {
     size_t number = 0;
     bool marked = false;
   };
-  Cell& cell_at(int x, int y) { return cells_[static_cast<size_t>(y * columns_ + x)]; }
+  [[nodiscard]] size_t index(int x, int y) const {
+    return static_cast<size_t>(y) * static_cast<size_t>(columns_) + static_cast<size_t>(x);
+  }
+  Cell& cell_at(int x, int y) { return cells_[index(x, y)]; }
 
   int columns_;
   int rows_;

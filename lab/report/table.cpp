@@ -81,7 +81,8 @@ std::string table_html(const Table& table) {
   const auto add = [&](const std::vector<std::string>& row, const std::string& tag) {
     html += "<tr>";
     for (size_t k = 0; k < numeric.size(); ++k) {
-      html += "<" + tag + (numeric[k] ? " class=\"number\">" : ">") + escape_html(cell_of(row, k)) + "</" + tag + ">";
+      html.append("<").append(tag).append(numeric[k] ? " class=\"number\">" : ">");
+      html.append(escape_html(cell_of(row, k))).append("</").append(tag).append(">");
     }
     html += "</tr>\n";
   };

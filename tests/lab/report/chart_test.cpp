@@ -100,21 +100,22 @@ TEST(Chart, PutsPointsWhereTheAxesSay) {
   EXPECT_LT(y1, 260);
 }
 
-TEST(Chart, ThinsLongCurvesButKeepsTheirPeaks) {
+TEST(Chart, ThinsLongCurvesButKeepsTheirPeaksAndDips) {
   Series series{"long", {}, {}};
   for (int k = 0; k < 200000; ++k) {
     series.x.push_back(k);
-    series.y.push_back(k == 123456 ? 100 : std::sin(k));
+    series.y.push_back(k == 123456 ? 100 : k == 123460 ? -100 : std::sin(k));
   }
   const Chart chart{"", "", "", false, false, {series}};
   const std::string svg = lab::chart_svg(chart);
   EXPECT_LT(svg.size(), 80000U);
-  // The peak is the highest point of all, where the room above the curves ends.
+  // Both in one column of pixels, at the ends of the axis.
   const auto axes = lab::detail::make_axes(chart, 5, 5);
-  const double top = 44 + (1 - axes.y.at(100)) * (420 - 34 - 44);
-  char place[16];
-  std::snprintf(place, sizeof place, " %.1fL", top);
-  EXPECT_GE(count(svg, place), 1U);
+  for (const double value : {100.0, -100.0}) {
+    char place[16];
+    std::snprintf(place, sizeof place, " %.1fL", 44 + (1 - axes.y.at(value)) * (420 - 34 - 44));
+    EXPECT_GE(count(svg, place), 1U) << value;
+  }
 }
 
 TEST(Chart, EscapesAllText) {
@@ -147,6 +148,13 @@ TEST(Chart, IsDrawnInTheTerminal) {
             "   0         5        10\n"
             "           step\n"
             "   1 up   2 down\n");
+}
+
+TEST(Chart, CurvesThatEndTogetherEachHaveTheirMark) {
+  const Chart chart{"", "", "", false, false, {{"a", {3, 4, 5}, {3, 4, 5}}, {"b", {3, 4, 5}, {3, 4, 5}}}};
+  const std::string text = lab::chart_text(chart, 40, 6);
+  EXPECT_EQ(count(text, "1"), 2U) << text;  // on the curve and in the legend
+  EXPECT_EQ(count(text, "2"), 2U) << text;
 }
 
 TEST(Chart, InTheTerminalKeepsToItsSize) {
