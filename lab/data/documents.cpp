@@ -78,13 +78,13 @@ void Corpus::read_whole(const fs::path& file, const Sink& sink) {
 }
 
 void Corpus::read_lines(const fs::path& file, const Sink& sink) {
-  std::string text;     // of the document that has begun, but for what was handed over
-  std::string newline;  // that follows `text` if the document goes on
+  std::string text;          // of the document that has begun, but for what was handed over
+  std::string_view newline;  // that follows `text` if the document goes on
   bool begun = false;
   const auto finish = [&] {
     if (begun) sink(text, true);
     text.clear();
-    newline.clear();
+    newline = {};
     begun = false;
   };
   read_pieces(file, [&](std::string_view piece) {
