@@ -1,7 +1,8 @@
 // The output layer and its loss in one: scores exist for some rows at a time, and backward finds gradients that forward
 // has made, so that neither scores nor their gradients are ever kept for a whole batch.  Products are in the format of
-// the hidden states; scores, probabilities and sums are f32 at least.  On an H200 a step of GPT-2 small on 16 sequences
-// of 1024 takes 48 ms and 8 GB with this, 77 ms and 15 GB with a plain output layer of 50257 columns.
+// the hidden states; scores, probabilities and sums are f32 at least.  On an H200, with
+// the same operations from Python, GPT-2 small takes 48 ms and 8 GB for forward and backward of 16 sequences of 1024
+// with this, 77 ms and 15 GB with a plain output layer of 50257 columns.
 #pragma once
 
 #include <ATen/core/Tensor.h>

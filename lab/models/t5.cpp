@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <optional>
 
 #include "models/attention.hpp"
 #include "models/checkpoint.hpp"
