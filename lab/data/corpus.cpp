@@ -41,7 +41,7 @@ std::string_view name_of(DocumentRule rule) {
 fs::path default_corpus() {
   // 3.11 first: it is what the published figures were measured with.
   for (const int minor : {11, 12, 13, 14, 10, 9, 8}) {
-    const fs::path folder = fmt::format("/usr/share/doc/python3.{}/html/_sources", minor);
+    fs::path folder = fmt::format("/usr/share/doc/python3.{}/html/_sources", minor);
     std::error_code error;
     if (fs::is_directory(folder, error)) return folder;
   }

@@ -38,7 +38,7 @@ class Corpus {
   void read_json_lines(const std::filesystem::path& file, const Sink& sink);
   void read_lines(const std::filesystem::path& file, const Sink& sink);
   void read_whole(const std::filesystem::path& file, const Sink& sink);
-  void read_pieces(const std::filesystem::path& file, const std::function<void(std::string_view)>& take);
+  void read_pieces(const std::filesystem::path& path, const std::function<void(std::string_view)>& take);
 
   std::vector<std::filesystem::path> files_;
   std::string text_key_;

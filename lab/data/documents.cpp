@@ -23,7 +23,7 @@ struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == text.npos; }
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos; }
 
 /// Hands a text over in pieces; the last one ends its document.
 void emit(std::string_view text, const Corpus::Sink& sink) {
@@ -56,7 +56,7 @@ void Corpus::read_pieces(const fs::path& path, const std::function<void(std::str
     }
     std::string_view piece = std::string_view(buffer).substr(0, find_cut(buffer, kPiece));
     const size_t size = piece.size();
-    if (const size_t bad = find_invalid_utf8(piece); bad != piece.npos) {
+    if (const size_t bad = find_invalid_utf8(piece); bad != std::string_view::npos) {
       fail("{}: byte {} is 0x{:02x}, which is no UTF-8; decompress the file, or convert it: iconv -f LATIN1 -t UTF-8",
            path.native(), offset + bad, static_cast<unsigned char>(piece[bad]));
     }
@@ -91,8 +91,8 @@ void Corpus::read_lines(const fs::path& file, const Sink& sink) {
     while (!piece.empty()) {
       const size_t end = piece.find('\n');
       std::string_view line = piece.substr(0, end);
-      piece.remove_prefix(end == piece.npos ? piece.size() : end + 1);
-      const bool whole = end != line.npos;
+      piece.remove_prefix(end == std::string_view::npos ? piece.size() : end + 1);
+      const bool whole = end != std::string_view::npos;
       const bool carriage = whole && line.ends_with('\r');
       if (carriage) line.remove_suffix(1);
       // What follows a piece without a line's end belongs to the same line.
@@ -143,7 +143,7 @@ void Corpus::read_json_lines(const fs::path& file, const Sink& sink) {
         fail("{}:{}: the line is longer than {} MiB; cut it into several documents", file.native(), number + 1,
              kLongestJsonLine >> 20);
       }
-      if (end == piece.npos) return;
+      if (end == std::string_view::npos) return;
       take();
       line.clear();
       piece.remove_prefix(end + 1);

@@ -32,7 +32,7 @@ void LineSample::add(std::string_view text) {
 }
 
 void LineSample::add_line(std::string_view line) {
-  if (line.find_first_not_of(" \t\r") == line.npos) return;
+  if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
   const auto smaller = [](const Line& a, const Line& b) {
     return std::pair(a.key, a.number) < std::pair(b.key, b.number);
   };

@@ -38,11 +38,11 @@ size_t find_invalid_utf8(std::string_view text) {
 size_t find_cut(std::string_view text, size_t limit) {
   if (text.size() <= limit) return text.size();
   const std::string_view head = text.substr(0, limit);
-  if (const size_t line = head.rfind('\n'); line != head.npos) return line + 1;
+  if (const size_t line = head.rfind('\n'); line != std::string_view::npos) return line + 1;
   // Before the first of some spaces: they belong to the word that follows.
-  if (const size_t last = head.rfind(' '); last != head.npos) {
+  if (const size_t last = head.rfind(' '); last != std::string_view::npos) {
     const size_t word = head.find_last_not_of(' ', last);
-    if (word != head.npos) return word + 1;
+    if (word != std::string_view::npos) return word + 1;
   }
   const size_t cut = character_start(text, limit);
   return cut > 0 ? cut : limit;

@@ -30,8 +30,10 @@ class TempFolder {
  public:
   TempFolder() {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = fs::temp_directory_path() /
-            fmt::format("came_lab_data_{}_{}_{}_{}", test->test_suite_name(), test->name(), ::getpid(), count_++);
+    std::string name =
+        fmt::format("came_lab_data_{}_{}_{}_{}", test->test_suite_name(), test->name(), ::getpid(), count_++);
+    std::replace(name.begin(), name.end(), '/', '_');  // in the names of tests with parameters
+    path_ = fs::temp_directory_path() / name;
     fs::remove_all(path_);
     fs::create_directories(path_);
   }
