@@ -1,5 +1,6 @@
 // The side of checkpoints that only reads: which there are, and whether every byte is as it was written.
 #include <fcntl.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

@@ -3,6 +3,8 @@
 // under __metadata__ a map of strings.
 #include "storage/safetensors.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>

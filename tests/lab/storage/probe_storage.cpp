@@ -2,6 +2,8 @@
 //   came_lab_probe_storage copy FROM TO            reads a safetensors file and writes it again
 //   came_lab_probe_storage list FILE               one line for each tensor: name, dtype, shape, CRC-32C of the data
 //   came_lab_probe_storage events FOLDER FIRST LAST [restart]   scalars of these steps; the value is step / 4
+#include <fmt/ranges.h>
+
 #include <cstdlib>
 #include <iostream>
 
