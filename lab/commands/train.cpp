@@ -71,7 +71,7 @@ void start(Given& given) {
   if (!given.config.empty()) read_config(config, given.config);
   override_fields(config, given);
   resolve_config(config);
-  (void)model_config(config.model);  // unknown names before a folder is made
+  check_training(config);
   const std::filesystem::path out = given.out.empty() ? "runs/" + config.model + "-" + config.optimizer : given.out;
   if (std::filesystem::exists(out / kConfigFile)) {
     if (!given.overwrite)
@@ -150,7 +150,7 @@ void add_train(CLI::App& program) {
     if constexpr (std::is_same_v<std::decay_t<decltype(field)>, bool>) {
       option = command->add_flag(flag + ",!--no-" + flag.substr(2), field, explanation);
     } else {
-      option = command->add_option(flag, field, explanation)->capture_default_str();
+      option = command->add_option(flag, field, explanation)->capture_default_str()->take_last();
     }
     option->group(section)->each([given, key](const std::string&) { given->keys.insert(key); });
   });

@@ -221,6 +221,16 @@ void Run::finish() {
 
 }  // namespace
 
+void check_training(const TrainConfig& config) {
+  (void)device_of(config.device);
+  const Dataset dataset(config.data);
+  for (const auto half : {Dataset::Half::train, Dataset::Half::valid})
+    (void)dataset.batches(half, config.batch_options());
+  // Shapes without memory.
+  const auto model = make_model(config.model_config(dataset.info().vocabulary), at::kMeta);
+  (void)make_optimizer(config.optimizer, config.lr, config.options, *model);
+}
+
 RunEnd train(const TrainConfig& config, RunLock& run, const std::optional<Checkpoint>& from) {
   return Run(config, run, from).train();
 }

@@ -23,6 +23,9 @@ struct RunEnd {
   int signal = 0;  ///< That stopped it; 0: it is done.
 };
 
+/// Throws the Error that train() would throw before its first step: device, data, sizes, options.  Makes no folder.
+void check_training(const TrainConfig& config);
+
 /// Trains in the folder `run`, from the beginning or from a checkpoint of it.  A signal ends it after the step that is
 /// under way, with a checkpoint.
 RunEnd train(const TrainConfig& config, RunLock& run, const std::optional<Checkpoint>& from);

@@ -57,7 +57,7 @@ def test_output_that_is_no_dataset_is_left_alone(tmp_path):
     (["gpt2-tiny", "-o", "beta3"], ["beta3", "NAME=VALUE"]),
     (["gpt2-tiny", "--device", "tpu"], ["tpu", "cuda"]),
     (["gpt2-tiny", "--vocabulary", "50"], ["50", "600"]),
-    (["gpt2-tiny", "--next-sentence"], ["next_sentence", "BERT"]),
+    (["gpt2-tiny", "--next-sentence"], ["next-sentence", "masked"]),
     (["gpt2-tiny", "--steps", "0"], ["steps", "0"]),
 ])
 def test_training(dataset, tmp_path, arguments, words):
@@ -76,14 +76,14 @@ def test_no_cuda_where_it_is_asked_for(dataset, tmp_path):
 
 def test_data_that_is_missing_or_too_short(dataset, tmp_path):
     assert "nowhere" in complaint("train", "gpt2-tiny", "--data", tmp_path / "nowhere", "--out", tmp_path / "run")
-    short = text(tmp_path, "short.txt", "\n\n".join(f"Line number {k} is here." for k in range(60)))
+    short = text(tmp_path, "short.txt", "\n\n".join(f"Line number {k} is here." for k in range(60)) + "\n")
     lab("data", tmp_path / "short", short, "--vocabulary", 380)
     said = complaint("train", "gpt2-tiny", "--data", tmp_path / "short", "--length", 256, "--out", tmp_path / "run")
     assert "256" in said
 
 
 def test_folders_that_are_taken(dataset, tmp_path):
-    arguments = ["train", "mlp", "--data", dataset, *SMALL, "--steps", 2, "--warmup", 0]
+    arguments = ["train", "gpt2-tiny", "--data", dataset, *SMALL, "--steps", 2, "--warmup", 0]
     lab(*arguments, "--out", tmp_path / "run")
     assert "--resume" in complaint(*arguments, "--out", tmp_path / "run")
     lab(*arguments, "--out", tmp_path / "run", "--overwrite")

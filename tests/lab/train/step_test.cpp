@@ -32,7 +32,8 @@ TrainConfig small_config(const std::string& optimizer) {
   config.model = "gpt2-tiny";
   config.length = 16;
   config.batch = 8;
-  config.steps = 20;
+  config.steps = 60;
+  config.warmup = 10;
   config.optimizer = optimizer;
   resolve_config(config);
   return config;
@@ -87,9 +88,9 @@ TEST(LabStep, MixupLearnsToo) {
   const auto model = fresh_model(config), twin = fresh_model(config);
   const auto a = make_optimizer(config.optimizer, config.lr, {}, *model);
   const auto b = make_optimizer(config.optimizer, config.lr, {}, *twin);
-  const double first = take_steps(*model, *a, config, 1, 1), last = take_steps(*model, *a, config, 2, 20);
+  const double first = take_steps(*model, *a, config, 1, 1), last = take_steps(*model, *a, config, 2, 60);
   EXPECT_LT(last, first - 0.3);
-  EXPECT_EQ(take_steps(*twin, *b, config, 1, 20), last) << "drawn anew";
+  EXPECT_EQ(take_steps(*twin, *b, config, 1, 60), last) << "drawn anew";
 }
 
 class LabOptimizers : public testing::TestWithParam<std::string> {};
@@ -117,9 +118,9 @@ TEST_P(LabOptimizers, LearnAndGoOnFromTheirState) {
   set_state(*other, *resumed, copies);
   EXPECT_EQ(state_bytes(*other), state_bytes(*optimizer));
 
-  const double last = take_steps(*model, *optimizer, config, 11, 20);
+  const double last = take_steps(*model, *optimizer, config, 11, 60);
   EXPECT_LT(last, first - 0.3);
-  EXPECT_EQ(take_steps(*resumed, *other, config, 11, 20), last);
+  EXPECT_EQ(take_steps(*resumed, *other, config, 11, 60), last);
   for (size_t k = 0; k < model->parameters().size(); ++k)
     EXPECT_TRUE(at::equal(model->parameters()[k], resumed->parameters()[k])) << k;
 }
