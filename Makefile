@@ -3,7 +3,7 @@
 # `demo` and `test` start from a bare machine: scripts/setup installs what is missing, and each
 # later step does only what has changed.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test sanitize bench gpu lint format clean
+.PHONY: help setup build demo test sanitize fuzz bench gpu lint format clean
 
 JOBS ?= $(shell nproc)
 SANITIZERS := asan ubsan tsan
@@ -30,12 +30,14 @@ help: ## List the targets
 setup: ## Install everything any target needs: packages, .venv
 	scripts/setup all
 
-build: ## Build the optimised library, tests and examples into build/
+build: ## Build the optimised library, tests and examples into build/, and came-lab where libtorch is there
 	scripts/setup build
 	$(call build_preset,release)
 
-demo: build ## Build, then run the demonstration
-	build/bin/came_demo
+demo: ## Build, then train a tiny GPT-2 on text with three optimizers and compare them (build/demo/)
+	scripts/setup demo
+	$(call build_preset,release)
+	scripts/demo
 
 test: ## Build, then run every test this machine can run (SLOW=1: the slow ones too)
 	scripts/setup test
@@ -51,6 +53,10 @@ $(call build_preset,$(1))
 $(call test_preset,$(1),build/$(1),$(TEST_FILTER))
 
 endef
+
+fuzz: ## Fuzz the reader of safetensors files under sanitizers, with clang (SECONDS=600)
+	scripts/setup fuzz
+	scripts/fuzz $(SECONDS)
 
 # Some ten minutes; wants an idle machine.  To keep the second file for the documentation:
 # cp build/compare.json bench/results/cpu.json
