@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Sequences and steps of a run.
 MODELS = {
-    "gpt2-tiny": (["--length", "128", "--batch", "32"], 1000),
-    "bert-tiny": (["--length", "128", "--batch", "128"], 2000),
-    "t5-tiny": (["--length", "128", "--batch", "64"], 1000),
+    "gpt2-tiny": (["--length", "128", "--batch", "32"], 600),
+    "bert-tiny": (["--length", "128", "--batch", "128"], 1000),
+    "t5-tiny": (["--length", "128", "--batch", "64"], 600),
 }
 # Name in the picture: optimizer, learning rate for each model, options.
 SUBJECTS = {
@@ -53,7 +53,7 @@ def train(program: Path, out: Path, corpus: str, folder: Path, model: str, name:
     run = out / corpus / model / name
     given = [flag for setting in settings for flag in ("-o", setting)]
     lab(program, "train", model, "--optimizer", optimizer, "--lr", rate, *given, "--data", folder, "--out", run, "--overwrite",
-        *sizes, "--steps", steps, "--warmup", steps // 10, "--eval-every", steps // 20,
+        *sizes, "--steps", steps, "--warmup", steps // 10, "--eval-every", steps // 10,
         "--eval-sequences", 256, "--log-every", 25, "--checkpoint-every", 0, "--device", options.device, "--threads", 1)
     entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((run / "result.json").read_text())

@@ -27,7 +27,7 @@ void run(const Given& given) {
     fail("{} has {} tokens, but the model was trained on {}; take the data of its own run, {}", config.data,
          dataset.info().vocabulary, model->config().vocabulary, load_config(checkpoint).data);
   (void)config.model_config(dataset.info().vocabulary);  // the length
-  const auto batches = dataset.batches(Dataset::Half::valid, config.batch_options());
+  const auto batches = dataset.batches(Dataset::Half::valid, config.validation_options());
   const Evaluation found =
       evaluate(*model, *batches, given.sequences, config.piece(), device, config.precision == "bf16");
   fmt::print("{} after step {} on {}: loss {:.4f}, perplexity {:.2f}, accuracy {:.2f} % of {} tokens\n", config.model,
@@ -42,7 +42,7 @@ void add_eval(CLI::App& program) {
   command->footer("Example:\n  came-lab eval runs/gpt2-tiny-came --sequences 1000\n");
   auto given = std::make_shared<Given>();
   command->add_option("run", given->path, "folder of a run (its newest checkpoint) or of a checkpoint")->required();
-  command->add_option("--data", given->data, "another dataset, made with the same tokenizer");
+  command->add_option("--data", given->data, "where its dataset is now, if it was moved");
   command->add_option("--length", given->length, "tokens in a sequence; 0: as trained");
   command->add_option("--sequences", given->sequences, "how many; 0: all")->capture_default_str();
   command->add_option("--device", given->device, "cpu, cuda or cuda:N")->capture_default_str();

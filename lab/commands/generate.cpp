@@ -70,7 +70,7 @@ void run(const Given& given) {
 }  // namespace
 
 void add_generate(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("generate", "Let a GPT-2 write after a prompt");
+  CLI::App* command = program.add_subcommand("generate", "Let a GPT-2 or the MLP write after a prompt");
   command->footer("Example:\n  came-lab generate runs/gpt2-tiny-came --prompt \"Return the\" --tokens 100\n");
   auto given = std::make_shared<Given>();
   command->add_option("run", given->path, "folder of a run (its newest checkpoint) or of a checkpoint")->required();

@@ -18,7 +18,8 @@ namespace {
 constexpr const char* kExample =
     "Examples:\n"
     "  came-lab train gpt2-tiny --optimizer came -o bias_correction=true --lr 1e-3 --steps 500\n"
-    "  came-lab train bert-base --device cuda --precision bf16 --batch 4096 --micro-batch 128 --warmup 1000\n"
+    "  came-lab train bert-base --device cuda --precision bf16 --batch 4096 --micro-batch 128 --steps 20000 --warmup "
+    "1000\n"
     "  came-lab train --config mine.toml --out runs/second\n"
     "  came-lab train --resume runs/second\n";
 
@@ -66,11 +67,21 @@ void report_end(const RunEnd& end, const std::filesystem::path& run) {
   throw Exit{128 + end.signal};
 }
 
+// What an old run left behind, so that nothing of it is taken for the new one's.
+void remove_old_files(const std::filesystem::path& out) {
+  std::filesystem::remove(out / kResultFile);
+  for (const auto& entry : std::filesystem::directory_iterator(out)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) std::filesystem::remove(entry.path());
+  }
+}
+
 void start(Given& given) {
   TrainConfig config;
   if (!given.config.empty()) read_config(config, given.config);
   override_fields(config, given);
   resolve_config(config);
+  config.data =
+      std::filesystem::absolute(config.data).lexically_normal().string();  // found from wherever it is resumed
   check_training(config);
   const std::filesystem::path out = given.out.empty() ? "runs/" + config.model + "-" + config.optimizer : given.out;
   if (std::filesystem::exists(out / kConfigFile)) {
@@ -82,7 +93,7 @@ void start(Given& given) {
   }
   RunLock lock(out);
   drop_checkpoints_after(lock, -1);
-  std::filesystem::remove(out / kResultFile);
+  remove_old_files(out);
   write_file(out / kConfigFile, config_text(config));
   report_end(train(config, lock, std::nullopt), out);
 }

@@ -12,6 +12,7 @@
 
 #include "data/info.hpp"
 #include "error.hpp"
+#include "remove_folder.hpp"
 
 namespace lab {
 
@@ -36,14 +37,13 @@ OutputFolder::OutputFolder(fs::path place, bool force) {
   std::error_code error;
   fs::create_directories(place_.parent_path(), error);
   // One of the same name is of a process that is gone.
-  if (!error) fs::remove_all(hidden_, error);
+  if (!error) error = remove_folder(hidden_);
   if (!error) fs::create_directory(hidden_, error);
   if (error) fail("cannot make the folder {}: {}", place_.native(), error.message());
 }
 
 OutputFolder::~OutputFolder() {
-  std::error_code ignored;
-  if (!hidden_.empty()) fs::remove_all(hidden_, ignored);
+  if (!hidden_.empty()) (void)remove_folder(hidden_);
 }
 
 void OutputFolder::refuse_to_replace(bool force) const {
@@ -78,7 +78,7 @@ void OutputFolder::commit() {
     fs::rename(hidden_, place_, error);
     std::error_code ignored;
     if (error && replaces) fs::rename(old, place_, ignored);
-    if (!error && replaces) fs::remove_all(old, ignored);
+    if (!error && replaces) (void)remove_folder(old);
   }
   if (error) fail("cannot make the folder {}: {}", place_.native(), error.message());
   hidden_.clear();

@@ -37,6 +37,8 @@ void Page::note(std::string_view text) {
   }
 }
 
+void Page::code(std::string_view text) { body_ += "<pre class=\"wide\">" + escape_html(text) + "</pre>\n"; }
+
 void Page::table(const Table& table) { body_ += "<div class=\"wide\">\n" + table_html(table) + "</div>\n"; }
 
 void Page::chart(const Chart& chart) { body_ += chart_svg(chart); }

@@ -18,6 +18,8 @@ class Page {
   void section(std::string_view title);
   /// Plain text; empty lines part paragraphs.
   void note(std::string_view text);
+  /// Text as it stands, in letters of one width.
+  void code(std::string_view text);
   void table(const Table& table);
   void chart(const Chart& chart);
   /// The whole page.

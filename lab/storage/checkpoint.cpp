@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "error.hpp"
+#include "remove_folder.hpp"
 #include "storage/json.hpp"
 #include "storage/manifest.hpp"
 
@@ -19,18 +20,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void remove_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::remove_all(folder, error);
+void delete_folder(const fs::path& folder) {
+  const std::error_code error = remove_folder(folder);
   if (error) fail("{}: cannot delete: {}", folder.string(), error.message());
 }
 
 /// Deletes a checkpoint so that a kill leaves it whole or hidden.
 void remove_checkpoint(const CheckpointEntry& entry) {
   const fs::path doomed = entry.folder.parent_path() / detail::hidden_step_name(entry.step, detail::kDoomed);
-  remove_folder(doomed);
+  delete_folder(doomed);
   rename_path(entry.folder, doomed);
-  remove_folder(doomed);
+  delete_folder(doomed);
 }
 
 /// Removes what killed writers left, and undoes a replacement that was not finished.
@@ -43,7 +43,7 @@ void tidy(const fs::path& checkpoints) {
       rename_path(path, checkpoints / detail::step_name(*replaced));
     } else if (replaced || detail::parse_hidden_step_name(name, detail::kUnfinished) ||
                detail::parse_hidden_step_name(name, detail::kDoomed)) {
-      remove_folder(path);
+      delete_folder(path);
     }
   }
 }
@@ -54,13 +54,13 @@ void detail::replace_folder(const fs::path& from, const fs::path& to, const fs::
   if (!is_folder(to)) return rename_path(from, to);
   if (exchange && ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     sync_path(to.parent_path());
-    return remove_folder(from);
+    return delete_folder(from);
   }
   // A filesystem that cannot exchange, such as NFS.
   rename_path(to, aside);
   rename_path(from, to);
   sync_path(to.parent_path());
-  remove_folder(aside);
+  delete_folder(aside);
 }
 
 CheckpointWriter::CheckpointWriter(RunLock& lock, int64_t step)
@@ -76,8 +76,7 @@ CheckpointWriter::CheckpointWriter(RunLock& lock, int64_t step)
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  std::error_code ignored;
-  if (!committed_) fs::remove_all(folder_, ignored);
+  if (!committed_) (void)remove_folder(folder_);
   lock_.writing_ = false;
 }
 

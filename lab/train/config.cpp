@@ -1,6 +1,7 @@
 // TOML with fields looked up in for_each_field; what a file says beyond them is an error.
 #include "train/config.hpp"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ostream.h>
 
@@ -75,6 +76,7 @@ void expect(bool fine, const char* key, const std::string& given, const char* wa
 }  // namespace
 
 void read_config(TrainConfig& config, const std::filesystem::path& file) {
+  if (!std::filesystem::is_regular_file(file)) fail("{}: no such file", file.string());
   toml::table root;
   try {
     root = toml::parse_file(file.string());
@@ -132,7 +134,7 @@ void resolve_config(TrainConfig& c) {
   expect(c.clip >= 0 && std::isfinite(c.clip), "clip", number(c.clip), "0 or positive");
   expect(c.mixup >= 0 && std::isfinite(c.mixup), "mixup", number(c.mixup), "0 or positive");
   expect(c.dropout >= 0 && c.dropout < 1, "dropout", number(c.dropout), "at least 0 and less than 1");
-  expect(c.mask_rate > 0 && c.mask_rate < 1, "mask_rate", number(c.mask_rate), "between 0 and 1");
+  expect(c.mask_rate > 0 && c.mask_rate <= 0.9, "mask_rate", number(c.mask_rate), "above 0 and at most 0.9");
   expect(c.span_length >= 1, "span_length", number(c.span_length), "at least 1");
   expect(c.schedule == "constant" || c.schedule == "linear" || c.schedule == "cosine", "schedule", c.schedule,
          "constant, linear or cosine");
@@ -144,6 +146,9 @@ void resolve_config(TrainConfig& c) {
   expect(c.checkpoint_every >= 0, "checkpoint_every", number(c.checkpoint_every), "0 or positive");
   expect(c.keep >= 1, "keep", number(c.keep), "at least 1");
   expect(c.lr >= 0 && std::isfinite(c.lr), "lr", number(c.lr), "0 or positive");
+  if (c.mixup > 0 && c.piece() == 1)
+    fail("mixup is {}, but with micro_batch 1 there is nothing to mix; take at least 2", c.mixup);
+  if (c.threads == 0) c.threads = at::get_num_threads();
   if (c.lr == 0) c.lr = default_rate(c.optimizer);
   c.micro_batch = c.piece();
 }
@@ -157,10 +162,16 @@ ModelConfig TrainConfig::model_config(int64_t pieces) const {
   sizes.next_sentence = next_sentence;
   sizes.activation_checkpoints = activation_checkpoints;
   if (next_sentence && sizes.family != "bert") fail("next_sentence is set, but {} is no BERT", model);
-  if (sizes.family != "mlp" && sizes.family != "t5" && length > sizes.positions)
+  if (sizes.family != "mlp" && length > sizes.positions)
     fail("length is {}, but {} takes sequences of {} tokens at most; take a smaller length", length, model,
          sizes.positions);
   return sizes;
+}
+
+BatchOptions TrainConfig::validation_options() const {
+  BatchOptions made = batch_options();
+  made.seed = 0;
+  return made;
 }
 
 BatchOptions TrainConfig::batch_options() const {

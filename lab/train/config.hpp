@@ -55,6 +55,8 @@ struct TrainConfig {
   [[nodiscard]] ModelConfig model_config(int64_t pieces) const;
   /// How its sequences are made.
   [[nodiscard]] BatchOptions batch_options() const;
+  /// The same for validation: other runs, whatever their seed, are asked the same.
+  [[nodiscard]] BatchOptions validation_options() const;
   /// Sequences that pass through the model at once.
   [[nodiscard]] int64_t piece() const { return micro_batch > 0 ? micro_batch : batch; }
 };
@@ -66,7 +68,7 @@ void for_each_field(Config& c, Visit&& visit) {
   visit("model", "dropout", c.dropout, "share of activations dropped while training");
   visit("model", "next_sentence", c.next_sentence, "BERT: also predict whether two sentences follow each other");
   visit("model", "activation_checkpoints", c.activation_checkpoints,
-        "keep only each layer's input and compute the rest again: less memory, a third more time");
+        "keep only each layer's input and compute the rest again: less memory, more time");
   visit("model", "vocabulary", c.vocabulary, "rows of the embedding, at least the tokenizer's size; 0: that size");
 
   visit("data", "data", c.data, "folder that came-lab data wrote");
@@ -77,10 +79,10 @@ void for_each_field(Config& c, Visit&& visit) {
   visit("train", "steps", c.steps, "steps of the optimizer");
   visit("train", "batch", c.batch, "sequences in a step");
   visit("train", "micro_batch", c.micro_batch, "sequences at once; the rest of a batch is accumulated; 0: all");
-  visit("train", "seed", c.seed, "of initial weights, order, masks and dropout");
+  visit("train", "seed", c.seed, "of initial weights, order, masks and dropout while training");
   visit("train", "device", c.device, "cpu, cuda or cuda:N");
   visit("train", "precision", c.precision, "f32, or bf16: matrix products in bf16, the rest in f32");
-  visit("train", "threads", c.threads, "CPU threads; 0: one per core");
+  visit("train", "threads", c.threads, "CPU threads; 0: as many as libtorch takes");
   visit("train", "clip", c.clip, "largest norm of the whole gradient; 0: no clipping");
   visit("train", "mixup", c.mixup, "alpha of Mixup's Beta(alpha, alpha) on embeddings; 0: none");
   visit("train", "schedule", c.schedule, "of the learning rate after warm-up: constant, linear or cosine");

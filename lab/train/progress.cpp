@@ -40,6 +40,7 @@ void ProgressLine::update(int64_t done, const std::string& text) {
 void ProgressLine::draw() {
   drawn_ = Clock::now();
   drawn_once_ = true;
+  drawn_done_ = done_;
   const double share = total_ > 0 ? static_cast<double>(done_) / static_cast<double>(total_) : 1;
   const double seconds = std::chrono::duration<double>(drawn_ - start_).count();
   std::string left;
@@ -65,7 +66,7 @@ void ProgressLine::say(const std::string& line) {
 }
 
 void ProgressLine::finish() {
-  if (terminal_ || drawn_once_) draw();
+  if (terminal_ || (drawn_once_ && drawn_done_ != done_)) draw();
   if (terminal_) fmt::print(stderr, "\n");
   visible_ = false;
 }

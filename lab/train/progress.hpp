@@ -28,7 +28,7 @@ class ProgressLine {
   void draw();
 
   std::string name_, text_;
-  int64_t total_, begun_, done_;
+  int64_t total_, begun_, done_, drawn_done_ = -1;
   Clock::time_point start_, drawn_;
   bool terminal_, visible_ = false, drawn_once_ = false;
 };

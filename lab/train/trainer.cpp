@@ -27,6 +27,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Scalars = std::vector<std::pair<std::string, double>>;
 
+constexpr const char* kMetric = "valid_loss";
+
 int64_t parameter_count(const Model& model) {
   int64_t count = 0;
   for (const at::Tensor& parameter : model.parameters()) count += parameter.numel();
@@ -41,7 +43,7 @@ class Run {
         device_(device_of(config.device)),
         dataset_(config.data),
         training_(dataset_.batches(Dataset::Half::train, config.batch_options())),
-        validation_(dataset_.batches(Dataset::Half::valid, config.batch_options())),
+        validation_(dataset_.batches(Dataset::Half::valid, config.validation_options())),
         model_(make_model(config.model_config(dataset_.info().vocabulary))),
         metrics_(lock.run() / kMetricsFile, from ? from->about.at("metrics_bytes").get<int64_t>() : 0),
         timing_(lock.run() / kTimingFile, from ? from->about.at("timing_bytes").get<int64_t>() : 0),
@@ -63,7 +65,7 @@ class Run {
   void evaluate_now();
   void save();
   void finish();
-  [[nodiscard]] double median_step() const;
+  [[nodiscard]] double median_of(const char* key) const;
 
   TrainConfig config_;
   RunLock& lock_;
@@ -89,9 +91,10 @@ void Run::resume(const Checkpoint& from) {
   load_snapshot(from, *model_, *optimizer_, device_);
   drop_checkpoints_after(lock_, from.step);
   step_ = saved_ = logged_ = from.step;
-  if (from.about.contains("valid_loss") && from.about.at("valid_loss").is_number()) {
-    evaluation_.emplace();
-    evaluation_->loss = from.about.at("valid_loss").get<double>();
+  if (const auto found = from.about.find("evaluation"); found != from.about.end()) {
+    evaluated_ = found->at("step");
+    evaluation_.emplace(Evaluation{found->at("loss"), found->at("perplexity"), found->at("accuracy"),
+                                   found->at("next_loss"), found->at("tokens")});
   }
 }
 
@@ -131,10 +134,8 @@ RunEnd Run::train() {
 void Run::log(const StepResult& result) {
   loss_ = result.loss.item<double>();
   if (!std::isfinite(loss_)) {
-    fail(
-        "the loss is {} at step {}; take a smaller lr than {:g} or a longer warmup than {} (the last checkpoint is "
-        "kept)",
-        loss_, step_, config_.lr, config_.warmup);
+    fail("the loss is {} at step {}; take a smaller lr than {:g} or a longer warmup than {}{}", loss_, step_,
+         config_.lr, config_.warmup, saved_ > 0 ? fmt::format("; the checkpoint of step {} is kept", saved_) : "");
   }
   const double rate = config_.lr * rate_factor(config_, step_), norm = result.grad_norm.item<double>();
   metrics_.append({{"step", step_}, {"loss", loss_}, {"lr", rate}, {"grad_norm", norm}});
@@ -163,8 +164,9 @@ void Run::log(const StepResult& result) {
 void Run::evaluate_now() {
   evaluation_ =
       evaluate(*model_, *validation_, config_.eval_sequences, config_.piece(), device_, config_.precision == "bf16");
+  evaluated_ = step_;
   nlohmann::ordered_json entry = {{"step", step_},
-                                  {"valid_loss", evaluation_->loss},
+                                  {kMetric, evaluation_->loss},
                                   {"perplexity", evaluation_->perplexity},
                                   {"accuracy", evaluation_->accuracy}};
   Scalars points = {{"loss/valid", evaluation_->loss},
@@ -186,19 +188,28 @@ void Run::save() {
                           {"optimizer", config_.optimizer},
                           {"metrics_bytes", metrics_.size()},
                           {"timing_bytes", timing_.size()}};
-  if (evaluation_) about["valid_loss"] = evaluation_->loss;
+  if (evaluation_) {
+    about["evaluation"] = {{"step", evaluated_},
+                           {"loss", evaluation_->loss},
+                           {"perplexity", evaluation_->perplexity},
+                           {"accuracy", evaluation_->accuracy},
+                           {"next_loss", evaluation_->next_loss},
+                           {"tokens", evaluation_->tokens}};
+    if (evaluated_ == step_) about[kMetric] = evaluation_->loss;  // what the best checkpoint has least of
+  }
   save_snapshot(lock_, step_, *model_, *optimizer_, config_, device_, about);
   saved_ = step_;
-  prune_checkpoints(lock_, {.last = config_.keep, .metric = "valid_loss"}, step_);
+  prune_checkpoints(lock_, {.last = config_.keep, .metric = kMetric}, step_);
 }
 
-double Run::median_step() const {
-  std::vector<double> seconds;
-  for (const auto& entry : read_json_lines(lock_.run() / kTimingFile)) seconds.push_back(entry.at("seconds_per_step"));
-  if (seconds.size() > 1) seconds.erase(seconds.begin());  // the first step also builds tables and warms caches
-  if (seconds.empty()) return 0;
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
+// The middle entry of timing.jsonl.
+double Run::median_of(const char* key) const {
+  std::vector<double> values;
+  for (const auto& entry : read_json_lines(lock_.run() / kTimingFile)) values.push_back(entry.at(key));
+  if (values.size() > 1) values.erase(values.begin());  // the first step also builds tables and warms caches
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
@@ -208,12 +219,12 @@ void Run::finish() {
                                          {"optimizer", config_.optimizer},
                                          {"parameters", parameter_count(*model_)},
                                          {"steps", step_},
-                                         {"valid_loss", evaluation_->loss},
+                                         {kMetric, evaluation_->loss},
                                          {"perplexity", evaluation_->perplexity},
                                          {"accuracy", evaluation_->accuracy},
                                          {"unigram_loss", unigram},
-                                         {"seconds_per_step", median_step()},
-                                         {"optimizer_share", optimizer_share_},
+                                         {"seconds_per_step", median_of("seconds_per_step")},
+                                         {"optimizer_share", median_of("optimizer_share")},
                                          {"state_bytes", state_bytes(*optimizer_)},
                                          {"peak_bytes", peak_memory(device_)}};
   write_file(lock_.run() / kResultFile, result.dump(2) + "\n");

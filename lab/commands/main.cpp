@@ -26,7 +26,11 @@ int main(int argc, char** argv) {
       "  came-lab data runs/data                               # prepare the default corpus\n"
       "  came-lab train gpt2-tiny --optimizer came --steps 300 # train on it\n"
       "  came-lab generate runs/gpt2-tiny-came --prompt \"The function\"\n");
+  program.name("came-lab");
   program.require_subcommand(1);
+  program.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return fmt::format("came-lab: {}; came-lab --help and came-lab COMMAND --help say more\n", error.what());
+  });
   program.set_help_all_flag("--help-all", "Help for all subcommands");
   lab::add_data(program);
   lab::add_train(program);
