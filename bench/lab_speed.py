@@ -1,6 +1,6 @@
 """How fast does came-lab train on a GPU, and how much of a step is the optimizer?
 
-    python3 bench/lab_speed.py --data FOLDER --json build/lab_speed.json [--program build/cuda/bin/came-lab]
+    python3 bench/lab_speed.py --data FOLDER --json build/lab_speed.json --machine NAME [--program build/cuda/bin/came-lab]
     cp build/lab_speed.json bench/results/lab_speed.json          to keep it: docs/lab.md quotes that file
 
 Each model and optimizer trains for 60 steps in a process of its own, in bf16 with parameters in f32.  Reported: the median of

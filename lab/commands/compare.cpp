@@ -76,7 +76,9 @@ Table table_of(const std::vector<RunFiles>& runs) {
       table.rows.push_back({run.name, run.config.optimizer, rate, "-"});
       continue;
     }
-    const auto number = [&](const char* key) { return run.result.value(key, 0.0); };
+    const auto number = [&](const char* key) {
+      return run.result.contains(key) && run.result.at(key).is_number() ? run.result.at(key).get<double>() : 0.0;
+    };
     table.rows.push_back({run.name, run.config.optimizer, rate, fmt::format("{:.4f}", number("valid_loss")),
                           fmt::format("{:.2f}", number("perplexity")), fmt::format("{:.4f}", number("unigram_loss")),
                           fmt::format("{:.1f}", 1e3 * number("seconds_per_step")),

@@ -5,6 +5,7 @@
 #include "commands/exit.hpp"
 #include "data/prepare.hpp"
 #include "error.hpp"
+#include "say.hpp"
 #include "train/progress.hpp"
 #include "train/signals.hpp"
 
@@ -47,7 +48,7 @@ void run(const PrepareOptions& options) {
         options, [&](const Progress& progress) { stages(progress); }, &StopOnSignal::flag());
   } catch (const Error& error) {
     if (!StopOnSignal::flag()) throw;
-    fmt::print(stderr, "\ncame-lab: {}\n", error.what());
+    say(fmt::format("\ncame-lab: {}\n", error.what()));
     throw Exit{128 + StopOnSignal::number()};
   }
   stages.finish();
@@ -78,7 +79,10 @@ void add_data(CLI::App& program) {
       ->transform(CLI::Transformer(rules, CLI::ignore_case))
       ->option_text("RULE");
   command->add_option("--text-key", options->text_key, "key of the text in a line of JSONL")->capture_default_str();
-  command->add_option("--suffixes", options->suffixes, "files of a folder that are read")->capture_default_str();
+  command->add_option("--suffixes", options->suffixes, "ending of files in a folder that are read; may be repeated")
+      ->capture_default_str()
+      ->expected(1)
+      ->take_all();
   command->add_option("--sample", options->sample_bytes, "bytes of text that the tokenizer is trained on")
       ->capture_default_str();
   command->add_option("--seed", options->seed, "of the split and of the sample")->capture_default_str();

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "commands/commands.hpp"
+#include "data/tokenizer.hpp"
 #include "error.hpp"
 #include "train/device.hpp"
 #include "train/evaluate.hpp"
@@ -16,6 +17,8 @@ struct Given {
 };
 
 void run(const Given& given) {
+  if (given.sequences < 0) fail("--sequences is {}, but must be 0 or positive", given.sequences);
+  if (given.length < 0) fail("--length is {}, but must be 0 or positive", given.length);
   const Checkpoint checkpoint = find_checkpoint(given.path);
   TrainConfig config = load_config(checkpoint);
   if (!given.data.empty()) config.data = given.data;
@@ -23,9 +26,8 @@ void run(const Given& given) {
   const c10::Device device = device_of(given.device);
   const Dataset dataset(config.data);
   const auto model = load_model(checkpoint, device);
-  if (dataset.info().vocabulary > model->config().vocabulary)
-    fail("{} has {} tokens, but the model was trained on {}; take the data of its own run, {}", config.data,
-         dataset.info().vocabulary, model->config().vocabulary, load_config(checkpoint).data);
+  if (Tokenizer(checkpoint.file(kTokenizerFile)).fingerprint() != dataset.tokenizer().fingerprint())
+    fail("{} has another tokenizer than the model was trained with; take the data of its own run", config.data);
   (void)config.model_config(dataset.info().vocabulary);  // the length
   const auto batches = dataset.batches(Dataset::Half::valid, config.validation_options());
   const Evaluation found =

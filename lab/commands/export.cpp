@@ -21,11 +21,10 @@ void run(const Given& given) {
   const std::filesystem::path output = given.output;
   if (std::filesystem::exists(output) && !std::filesystem::is_empty(output))
     fail("{}: not empty; choose another folder", output.string());
-  const auto tokenizer = std::filesystem::path(load_config(checkpoint).data) / "tokenizer.model";
   make_folders(output);
   write_tensors(output / kWeightsFile, parameters_of(*model), {{"format", "pt"}});
   write_file(output / kModelFile, model->huggingface_config().dump(2) + "\n");
-  if (std::filesystem::exists(tokenizer)) std::filesystem::copy_file(tokenizer, output / "tokenizer.model");
+  write_file(output / kTokenizerFile, read_file(checkpoint.file(kTokenizerFile)));
   const auto classes = model->huggingface_config().at("architectures");
   if (classes.empty()) {
     fmt::print("{}: weights and config.json; transformers has no such model\n", output.string());

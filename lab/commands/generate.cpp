@@ -2,11 +2,13 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "commands/commands.hpp"
 #include "data/tokenizer.hpp"
+#include "data/utf8.hpp"
 #include "error.hpp"
 #include "train/device.hpp"
 #include "train/snapshot.hpp"
@@ -31,7 +33,26 @@ int64_t draw(at::Tensor scores, const Given& given, at::Generator& random, int64
   return ids[at::multinomial(shares, 1, false, random).item<int64_t>()].item<int64_t>();
 }
 
+// How many bytes of a text can be shown: all but the beginning of a character whose end may still come.
+size_t printable(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if (byte < 0x80) break;
+    if (byte >= 0xc0) return back < (byte < 0xe0 ? 2U : byte < 0xf0 ? 3U : 4U) ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
+// Bytes that make no character, which a model may well draw, as the sign for that.
+std::string valid_utf8(std::string text) {
+  constexpr std::string_view kReplacement = "\uFFFD";
+  for (size_t bad = 0; (bad = find_invalid_utf8(text)) != std::string::npos;) text.replace(bad, 1, kReplacement);
+  return text;
+}
+
 void run(const Given& given) {
+  if (const size_t bad = find_invalid_utf8(given.prompt); bad != std::string_view::npos)
+    fail("--prompt is not UTF-8 at byte {}", bad);
   if (given.temperature < 0) fail("--temperature is {}, but must be 0 or positive", given.temperature);
   if (given.tokens <= 0) fail("--tokens is {}, but must be positive", given.tokens);
   const Checkpoint checkpoint = find_checkpoint(given.path);
@@ -40,29 +61,27 @@ void run(const Given& given) {
   const auto model = load_model(checkpoint, device);
   if (model->config().objective != Objective::causal)
     fail("{} does not write text; generate wants a run of GPT-2 or of the MLP", config.model);
-  const Tokenizer tokenizer(std::filesystem::path(config.data) / "tokenizer.model");
+  const Tokenizer tokenizer(checkpoint.file(kTokenizerFile));
   model->eval();
 
   const at::NoGradGuard no_grad;
   at::Generator random = at::make_generator<at::CPUGeneratorImpl>(given.seed);
   std::vector<int64_t> tokens = {kEnd};  // a document begins where another one ended
   for (const int64_t token : tokenizer.encode(given.prompt)) tokens.push_back(token);
-  std::string written = given.prompt;
-  fmt::print("{}", written);
-  const auto window = static_cast<size_t>(model->config().family == "mlp" ? config.length : model->config().positions);
+  fmt::print("{}", given.prompt);
+  size_t printed = given.prompt.size();
+  const auto window = static_cast<size_t>(config.length);  // positions beyond were never trained
   for (int64_t k = 0; k < given.tokens; ++k) {
     const size_t begin = tokens.size() > window ? tokens.size() - window : 0;
     Batch batch;
     batch.input = at::tensor(at::ArrayRef<int64_t>(tokens).slice(begin), at::kLong).unsqueeze(0).to(device);
     tokens.push_back(draw(model->logits(batch)[0][-1], given, random, tokenizer.size()));
-    // Pieces of a character that takes several come out when it is whole.
+    // Bytes of a character that takes several come out when it is whole.
     const std::string text = tokenizer.decode(tokens);
-    if (text.size() > written.size() &&
-        text.compare(text.size() - 3 < text.size() ? text.size() - 3 : 0, 3, "\uFFFD") != 0) {
-      fmt::print("{}", text.substr(written.size()));
-      std::fflush(stdout);
-      written = text;
-    }
+    const size_t whole = printed + printable(std::string_view(text).substr(printed));
+    fmt::print("{}", valid_utf8(text.substr(printed, whole - printed)));
+    std::fflush(stdout);
+    printed = whole;
   }
   fmt::print("\n");
 }

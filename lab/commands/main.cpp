@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include <came/error.hpp>
-#include <cstdio>
 #include <exception>
 
 #include "commands/commands.hpp"
 #include "commands/exit.hpp"
 #include "error.hpp"
+#include "say.hpp"
 
 namespace {
 
@@ -46,13 +46,13 @@ int main(int argc, char** argv) {
   } catch (const lab::Exit& leave) {
     return leave.status;
   } catch (const lab::Error& error) {
-    fmt::print(stderr, "came-lab: {}\n", error.what());
+    lab::say(fmt::format("came-lab: {}\n", error.what()));
   } catch (const came::Error& error) {
-    fmt::print(stderr, "came-lab: {}\n", error.what());
+    lab::say(fmt::format("came-lab: {}\n", error.what()));
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "came-lab: out of memory; take a smaller --micro-batch or model\n");
+    lab::say("came-lab: out of memory; take a smaller --micro-batch or model\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "came-lab: {}\n", first_line(error.what()));
+    lab::say(fmt::format("came-lab: {}\n", first_line(error.what())));
   }
   return 1;
 }

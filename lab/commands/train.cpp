@@ -7,6 +7,7 @@
 #include "commands/commands.hpp"
 #include "commands/exit.hpp"
 #include "error.hpp"
+#include "say.hpp"
 #include "storage/file.hpp"
 #include "train/optimizers.hpp"
 #include "train/snapshot.hpp"
@@ -62,9 +63,17 @@ void report_end(const RunEnd& end, const std::filesystem::path& run) {
     fmt::print("done; results in {}\n", run.string());
     return;
   }
-  fmt::print(stderr, "stopped and saved after step {}; go on with: came-lab train --resume {}\n", end.step,
-             run.string());
+  say(fmt::format("stopped and saved after step {}; go on with: came-lab train --resume {}\n", end.step, run.string()));
   throw Exit{128 + end.signal};
+}
+
+// Hidden files may be a run's that was killed as it began.
+bool has_other_things(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder)) return false;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!entry.path().filename().string().starts_with(".")) return true;
+  }
+  return false;
 }
 
 // What an old run left behind, so that nothing of it is taken for the new one's.
@@ -84,14 +93,12 @@ void start(Given& given) {
       std::filesystem::absolute(config.data).lexically_normal().string();  // found from wherever it is resumed
   check_training(config);
   const std::filesystem::path out = given.out.empty() ? "runs/" + config.model + "-" + config.optimizer : given.out;
-  if (std::filesystem::exists(out / kConfigFile)) {
-    if (!given.overwrite)
-      fail("{}: there is a run already; go on with --resume {}, begin again with --overwrite, or choose another --out",
-           out.string(), out.string());
-  } else if (std::filesystem::exists(out) && !std::filesystem::is_empty(out)) {
+  if (!std::filesystem::exists(out / kConfigFile) && has_other_things(out))
     fail("{}: a folder with other things in it; choose another --out", out.string());
-  }
   RunLock lock(out);
+  if (std::filesystem::exists(out / kConfigFile) && !given.overwrite)
+    fail("{0}: there is a run already; go on with --resume {0}, begin again with --overwrite, or choose another --out",
+         out.string());
   drop_checkpoints_after(lock, -1);
   remove_old_files(out);
   write_file(out / kConfigFile, config_text(config));
@@ -123,25 +130,27 @@ void resume(Given& given) {
     fail("--config, --out, --overwrite and -o are not for --resume: a run goes on with its own configuration");
   std::filesystem::path path = given.resume;
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  const bool is_checkpoint = std::filesystem::exists(path / "manifest.json");
+  const std::filesystem::path run = is_checkpoint ? std::filesystem::absolute(path).parent_path().parent_path() : path;
+  if (!std::filesystem::exists(run / kConfigFile))
+    fail("{}: no run there; give the folder of a run or of a checkpoint in one", path.string());
+  RunLock lock(run);  // before a checkpoint is chosen, so that nobody prunes it
   std::optional<Checkpoint> from;
-  TrainConfig config;
-  std::filesystem::path run = path;
-  if (std::filesystem::exists(path / "manifest.json")) {
+  if (is_checkpoint) {
     from = open_checkpoint(path);
-    run = std::filesystem::absolute(path).parent_path().parent_path();
-  } else {
-    if (!std::filesystem::exists(path / kConfigFile))
-      fail("{}: no run there; give the folder of a run or of a checkpoint", path.string());
-    if (!list_checkpoints(path).empty()) from = open_latest_checkpoint(path);
+  } else if (!list_checkpoints(run).empty()) {
+    from = open_latest_checkpoint(run);
   }
-  RunLock lock(run);
+  TrainConfig config;
   if (from) {
     config = load_config(*from);
     expect_same_run(run, *from, config);
-    fmt::print(stderr, "going on after step {} of {}\n", from->step, config.steps);
+    if (from->step < config.steps) std::filesystem::remove(run / kResultFile);
+    say(fmt::format("going on after step {} of {}\n", from->step, config.steps));
   } else {
     read_config(config, run / kConfigFile);
-    fmt::print(stderr, "{} has no checkpoint yet: begins again\n", run.string());
+    remove_old_files(run);
+    say(fmt::format("{} has no checkpoint yet: begins again\n", run.string()));
   }
   override_fields(config, given);
   resolve_config(config);

@@ -59,10 +59,10 @@ class SequenceBatches final : public Batches {
 
 struct Dataset::Files {
   explicit Files(const std::filesystem::path& folder)
-      : info(read_dataset_info(folder)), tokenizer(folder / "tokenizer.model") {
+      : info(read_dataset_info(folder)), tokenizer_file(folder / "tokenizer.model"), tokenizer(tokenizer_file) {
     if (tokenizer.size() != info.vocabulary) {
-      fail("{}: {} pieces, but data.json beside it says {}; prepare the data again",
-           (folder / "tokenizer.model").native(), tokenizer.size(), info.vocabulary);
+      fail("{}: {} pieces, but data.json beside it says {}; prepare the data again", tokenizer_file.native(),
+           tokenizer.size(), info.vocabulary);
     }
     const auto open = [&](const char* name, int64_t tokens, int64_t documents) {
       auto file = std::make_shared<TokenFile>(folder / name, info.vocabulary, tokenizer.fingerprint());
@@ -77,6 +77,7 @@ struct Dataset::Files {
   }
 
   DatasetInfo info;
+  std::filesystem::path tokenizer_file;
   Tokenizer tokenizer;
   std::shared_ptr<const TokenFile> train, valid;
 };
@@ -88,6 +89,8 @@ Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 
 const DatasetInfo& Dataset::info() const { return files_->info; }
 const Tokenizer& Dataset::tokenizer() const { return files_->tokenizer; }
+
+const std::filesystem::path& Dataset::tokenizer_file() const { return files_->tokenizer_file; }
 
 std::unique_ptr<Batches> Dataset::batches(Half half, const BatchOptions& options) const {
   return std::make_unique<SequenceBatches>(

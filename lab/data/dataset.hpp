@@ -37,6 +37,8 @@ class Dataset {
 
   [[nodiscard]] const DatasetInfo& info() const;
   [[nodiscard]] const Tokenizer& tokenizer() const;
+  /// The file that the tokenizer was read from.
+  [[nodiscard]] const std::filesystem::path& tokenizer_file() const;
   /// Sequences of one half.  The validation half's order and masks are those of `options.seed` too; it is the caller
   /// who asks for the same ones each time.  Throws an Error where the half is shorter than one sequence.
   [[nodiscard]] std::unique_ptr<Batches> batches(Half half, const BatchOptions& options) const;

@@ -140,9 +140,11 @@ void prune_checkpoints(RunLock& lock, const KeepPolicy& policy, int64_t written)
 }
 
 void drop_checkpoints_after(RunLock& lock, int64_t step) {
-  for (const CheckpointEntry& entry : list_checkpoints(lock.run())) {
-    if (entry.step > step) remove_checkpoint(entry);
-  }
+  const fs::path checkpoints = checkpoints_folder(lock.run());
+  if (is_folder(checkpoints)) tidy(checkpoints);  // or what a dropped one replaced would come back
+  // The newest first: whatever a kill leaves, the newest of it is followed by none.
+  const std::vector<CheckpointEntry> all = list_checkpoints(lock.run());
+  for (auto entry = all.rbegin(); entry != all.rend() && entry->step > step; ++entry) remove_checkpoint(*entry);
 }
 
 }  // namespace lab

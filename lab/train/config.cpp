@@ -122,6 +122,9 @@ std::string config_text(const TrainConfig& config) {
 }
 
 void resolve_config(TrainConfig& c) {
+  for_each_field(c, [&](const char* section, const char* key, auto&, const char*) {
+    if (std::string_view(section) == "optimizer" && c.options.contains(key)) fail("-o {0}=...: say --{0} instead", key);
+  });
   const auto number = [](auto value) { return fmt::format("{}", value); };
   expect(c.length > 0, "length", number(c.length), "positive");
   expect(c.steps > 0, "steps", number(c.steps), "positive");
@@ -130,6 +133,7 @@ void resolve_config(TrainConfig& c) {
   if (c.batch % c.piece() != 0)
     fail("batch is {}, which micro_batch {} does not divide; take a micro_batch that does", c.batch, c.micro_batch);
   expect(c.precision == "f32" || c.precision == "bf16", "precision", c.precision, "f32 or bf16");
+  expect(c.seed <= INT64_MAX, "seed", number(c.seed), "less than 2^63");
   expect(c.threads >= 0, "threads", number(c.threads), "0 or positive");
   expect(c.clip >= 0 && std::isfinite(c.clip), "clip", number(c.clip), "0 or positive");
   expect(c.mixup >= 0 && std::isfinite(c.mixup), "mixup", number(c.mixup), "0 or positive");

@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
+
+#include "say.hpp"
 
 namespace lab {
 namespace {
@@ -25,7 +26,7 @@ ProgressLine::ProgressLine(std::string name, int64_t total, int64_t done)
       terminal_(isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() {
-  if (visible_ && terminal_) fmt::print(stderr, "\n");
+  if (visible_ && terminal_) say("\n");
 }
 
 void ProgressLine::update(int64_t done, const std::string& text) {
@@ -48,26 +49,25 @@ void ProgressLine::draw() {
     left = ", " + duration_text(seconds * static_cast<double>(total_ - done_) / static_cast<double>(done_ - begun_)) +
            " left";
   if (!terminal_) {
-    fmt::print(stderr, "{} {:3.0f} %  {}{}\n", name_, 100 * share, text_, left);
+    say(fmt::format("{} {:3.0f} %  {}{}\n", name_, 100 * share, text_, left));
     return;
   }
   const int filled = static_cast<int>(share * kBarWidth);
   std::string bar;
   for (int k = 0; k < kBarWidth; ++k) bar += k < filled ? "█" : "░";
-  fmt::print(stderr, "\r\x1b[2K{} {} {:3.0f} %  {}{}", name_, bar, 100 * share, text_, left);
-  std::fflush(stderr);
+  say(fmt::format("\r\x1b[2K{} {} {:3.0f} %  {}{}", name_, bar, 100 * share, text_, left));
   visible_ = true;
 }
 
-void ProgressLine::say(const std::string& line) {
-  if (terminal_ && visible_) fmt::print(stderr, "\r\x1b[2K");
-  fmt::print(stderr, "{}\n", line);
+void ProgressLine::print(const std::string& line) {
+  if (terminal_ && visible_) say("\r\x1b[2K");
+  say(line + "\n");
   if (terminal_ && visible_) draw();
 }
 
 void ProgressLine::finish() {
   if (terminal_ || (drawn_once_ && drawn_done_ != done_)) draw();
-  if (terminal_) fmt::print(stderr, "\n");
+  if (terminal_) say("\n");
   visible_ = false;
 }
 

@@ -19,7 +19,7 @@ class ProgressLine {
   /// So much is done; `text` says how it goes.  Draws only when the last drawing is old enough.
   void update(int64_t done, const std::string& text);
   /// Prints a line that stays, above the one that moves.
-  void say(const std::string& line);
+  void print(const std::string& line);
   /// Draws a last time and moves on to the next line.
   void finish();
 

@@ -25,7 +25,8 @@ void set_random_state(c10::Device device, const at::Tensor& state) {
 
 std::filesystem::path save_snapshot(RunLock& lock, int64_t step, const Model& model,
                                     const torch::optim::Optimizer& optimizer, const TrainConfig& config,
-                                    c10::Device device, const nlohmann::json& about) {
+                                    const std::filesystem::path& tokenizer, c10::Device device,
+                                    const nlohmann::json& about) {
   CheckpointWriter writer(lock, step);
   write_tensors(writer.file(kWeightsFile), parameters_of(model), {{"format", "pt"}});
   std::vector<NamedTensor> state;
@@ -34,6 +35,7 @@ std::filesystem::path save_snapshot(RunLock& lock, int64_t step, const Model& mo
   std::vector<NamedTensor> random = {{"cpu", random_state(c10::kCPU)}};
   if (device.is_cuda()) random.push_back({"cuda", random_state(device)});
   write_tensors(writer.file(kRandomFile), random);
+  write_file(writer.file(kTokenizerFile), read_file(tokenizer));
   write_file(writer.file(kConfigFile), config_text(config));
   write_file(writer.file(kModelFile), model.huggingface_config().dump(2) + "\n");
   return writer.commit(about);

@@ -17,11 +17,13 @@ inline constexpr const char* kStateFile = "optimizer.safetensors";
 inline constexpr const char* kRandomFile = "random.safetensors";
 inline constexpr const char* kConfigFile = "config.toml";
 inline constexpr const char* kModelFile = "config.json";
+inline constexpr const char* kTokenizerFile = "tokenizer.model";
 
 /// Writes a checkpoint of `step` with `about`; returns its folder.
 std::filesystem::path save_snapshot(RunLock& lock, int64_t step, const Model& model,
                                     const torch::optim::Optimizer& optimizer, const TrainConfig& config,
-                                    c10::Device device, const nlohmann::json& about);
+                                    const std::filesystem::path& tokenizer, c10::Device device,
+                                    const nlohmann::json& about);
 /// Puts all of a checkpoint back.
 void load_snapshot(const Checkpoint& checkpoint, Model& model, torch::optim::Optimizer& optimizer, c10::Device device);
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "data/tokenizer.hpp"
 #include "error.hpp"
 #include "storage/event_file.hpp"
 #include "storage/file.hpp"
@@ -44,17 +45,18 @@ class Run {
         dataset_(config.data),
         training_(dataset_.batches(Dataset::Half::train, config.batch_options())),
         validation_(dataset_.batches(Dataset::Half::valid, config.validation_options())),
-        model_(make_model(config.model_config(dataset_.info().vocabulary))),
-        metrics_(lock.run() / kMetricsFile, from ? from->about.at("metrics_bytes").get<int64_t>() : 0),
-        timing_(lock.run() / kTimingFile, from ? from->about.at("timing_bytes").get<int64_t>() : 0),
-        events_(lock.run(), from ? std::optional(from->step + 1) : std::nullopt) {
+        model_(make_model(config.model_config(dataset_.info().vocabulary))) {
     if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
     torch::manual_seed(config.seed);
     if (!from) model_->initialize();
     model_->to(device_);
     optimizer_ = make_optimizer(config.optimizer, config.lr, config.options, *model_);
     if (from) resume(*from);
-    events_.text(step_, "config", "```toml\n" + config_text(config) + "```\n");
+    // Cut only now that everything else has succeeded, and no checkpoint is left that counts on more.
+    metrics_.emplace(lock.run() / kMetricsFile, from ? from->about.at("metrics_bytes").get<int64_t>() : 0);
+    timing_.emplace(lock.run() / kTimingFile, from ? from->about.at("timing_bytes").get<int64_t>() : 0);
+    events_.emplace(lock.run(), from ? std::optional(from->step + 1) : std::nullopt);
+    events_->text(step_, "config", "```toml\n" + config_text(config) + "```\n");
   }
 
   RunEnd train();
@@ -62,6 +64,7 @@ class Run {
  private:
   void resume(const Checkpoint& from);
   void log(const StepResult& result);
+  [[noreturn]] void diverged(const std::string& what) const;
   void evaluate_now();
   void save();
   void finish();
@@ -74,8 +77,8 @@ class Run {
   std::unique_ptr<Batches> training_, validation_;
   std::shared_ptr<Model> model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  JsonLines metrics_, timing_;
-  EventFile events_;
+  std::optional<JsonLines> metrics_, timing_;
+  std::optional<EventFile> events_;
 
   int64_t step_ = 0;    // done so far
   int64_t saved_ = -1;  // the last one in a checkpoint
@@ -88,6 +91,8 @@ class Run {
 };
 
 void Run::resume(const Checkpoint& from) {
+  if (Tokenizer(from.file(kTokenizerFile)).fingerprint() != dataset_.tokenizer().fingerprint())
+    fail("{} has another tokenizer than the run was begun with; give it its own data back", config_.data);
   load_snapshot(from, *model_, *optimizer_, device_);
   drop_checkpoints_after(lock_, from.step);
   step_ = saved_ = logged_ = from.step;
@@ -113,8 +118,8 @@ RunEnd Run::train() {
     const auto begun = Clock::now();
     if (last || (config_.eval_every > 0 && step_ % config_.eval_every == 0)) {
       evaluate_now();
-      line.say(fmt::format("step {:>6}  validation loss {:.4f}  perplexity {:.2f}  accuracy {:.1f} %", step_,
-                           evaluation_->loss, evaluation_->perplexity, 100 * evaluation_->accuracy));
+      line.print(fmt::format("step {:>6}  validation loss {:.4f}  perplexity {:.2f}  accuracy {:.1f} %", step_,
+                             evaluation_->loss, evaluation_->perplexity, 100 * evaluation_->accuracy));
     }
     if (last || (config_.checkpoint_every > 0 && step_ % config_.checkpoint_every == 0)) save();
     aside_ += std::chrono::duration<double>(Clock::now() - begun).count();
@@ -131,30 +136,32 @@ RunEnd Run::train() {
   return {step_, 0};
 }
 
+void Run::diverged(const std::string& what) const {
+  fail("{} at step {}; take a smaller lr than {:g}, a longer warmup than {} or a smaller clip{}", what, step_,
+       config_.lr, config_.warmup, saved_ > 0 ? fmt::format("; the checkpoint of step {} is kept", saved_) : "");
+}
+
 void Run::log(const StepResult& result) {
   loss_ = result.loss.item<double>();
-  if (!std::isfinite(loss_)) {
-    fail("the loss is {} at step {}; take a smaller lr than {:g} or a longer warmup than {}{}", loss_, step_,
-         config_.lr, config_.warmup, saved_ > 0 ? fmt::format("; the checkpoint of step {} is kept", saved_) : "");
-  }
+  if (!std::isfinite(loss_)) diverged(fmt::format("the loss is {}", loss_));
   const double rate = config_.lr * rate_factor(config_, step_), norm = result.grad_norm.item<double>();
-  metrics_.append({{"step", step_}, {"loss", loss_}, {"lr", rate}, {"grad_norm", norm}});
+  metrics_->append({{"step", step_}, {"loss", loss_}, {"lr", rate}, {"grad_norm", norm}});
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - logged_at_).count() - aside_;
   const auto steps = static_cast<double>(step_ - logged_);
   tokens_per_second_ = static_cast<double>(tokens_since_) / seconds;
   optimizer_share_ = result.optimizer_seconds / result.seconds;
-  timing_.append({{"step", step_},
-                  {"seconds_per_step", seconds / steps},
-                  {"tokens_per_second", tokens_per_second_},
-                  {"optimizer_seconds", result.optimizer_seconds},
-                  {"optimizer_share", optimizer_share_},
-                  {"peak_bytes", peak_memory(device_)}});
-  events_.scalars(step_, Scalars{{"loss/train", loss_},
-                                 {"lr", rate},
-                                 {"grad_norm", norm},
-                                 {"speed/tokens_per_second", tokens_per_second_},
-                                 {"speed/optimizer_share", optimizer_share_}});
+  timing_->append({{"step", step_},
+                   {"seconds_per_step", seconds / steps},
+                   {"tokens_per_second", tokens_per_second_},
+                   {"optimizer_seconds", result.optimizer_seconds},
+                   {"optimizer_share", optimizer_share_},
+                   {"peak_bytes", peak_memory(device_)}});
+  events_->scalars(step_, Scalars{{"loss/train", loss_},
+                                  {"lr", rate},
+                                  {"grad_norm", norm},
+                                  {"speed/tokens_per_second", tokens_per_second_},
+                                  {"speed/optimizer_share", optimizer_share_}});
   logged_at_ = now;
   logged_ = step_;
   tokens_since_ = 0;
@@ -165,6 +172,7 @@ void Run::evaluate_now() {
   evaluation_ =
       evaluate(*model_, *validation_, config_.eval_sequences, config_.piece(), device_, config_.precision == "bf16");
   evaluated_ = step_;
+  if (!std::isfinite(evaluation_->perplexity)) diverged(fmt::format("the validation loss is {}", evaluation_->loss));
   nlohmann::ordered_json entry = {{"step", step_},
                                   {kMetric, evaluation_->loss},
                                   {"perplexity", evaluation_->perplexity},
@@ -176,18 +184,23 @@ void Run::evaluate_now() {
     entry["next_loss"] = evaluation_->next_loss;
     points.emplace_back("loss/next_sentence", evaluation_->next_loss);
   }
-  metrics_.append(entry);
-  events_.scalars(step_, points);
+  metrics_->append(entry);
+  events_->scalars(step_, points);
 }
 
 void Run::save() {
-  metrics_.sync();
-  timing_.sync();
+  // A checkpoint of broken weights would push out good ones.
+  for (const auto& parameter : model_->named_parameters()) {
+    if (!std::isfinite(parameter.value().detach().sum().item<double>()))
+      diverged(fmt::format("{} is no longer finite", parameter.key()));
+  }
+  metrics_->sync();
+  timing_->sync();
   nlohmann::json about = {{"step", step_},
                           {"model", config_.model},
                           {"optimizer", config_.optimizer},
-                          {"metrics_bytes", metrics_.size()},
-                          {"timing_bytes", timing_.size()}};
+                          {"metrics_bytes", metrics_->size()},
+                          {"timing_bytes", timing_->size()}};
   if (evaluation_) {
     about["evaluation"] = {{"step", evaluated_},
                            {"loss", evaluation_->loss},
@@ -197,7 +210,7 @@ void Run::save() {
                            {"tokens", evaluation_->tokens}};
     if (evaluated_ == step_) about[kMetric] = evaluation_->loss;  // what the best checkpoint has least of
   }
-  save_snapshot(lock_, step_, *model_, *optimizer_, config_, device_, about);
+  save_snapshot(lock_, step_, *model_, *optimizer_, config_, dataset_.tokenizer_file(), device_, about);
   saved_ = step_;
   prune_checkpoints(lock_, {.last = config_.keep, .metric = kMetric}, step_);
 }
@@ -235,10 +248,19 @@ void Run::finish() {
 void check_training(const TrainConfig& config) {
   (void)device_of(config.device);
   const Dataset dataset(config.data);
-  for (const auto half : {Dataset::Half::train, Dataset::Half::valid})
-    (void)dataset.batches(half, config.batch_options());
+  const ModelConfig sizes = config.model_config(dataset.info().vocabulary);
+  for (const auto half : {Dataset::Half::train, Dataset::Half::valid}) {
+    const Batch batch = dataset.batches(half, config.batch_options())->batch(0, 1);
+    if (batch.decoder_input.defined() && batch.decoder_input.size(1) > sizes.positions) {
+      fail(
+          "length {}, mask_rate {} and span_length {} make {} tokens for the decoder, but {} takes {} at most; lower "
+          "one",
+          config.length, config.mask_rate, config.span_length, batch.decoder_input.size(1), config.model,
+          sizes.positions);
+    }
+  }
   // Shapes without memory.
-  const auto model = make_model(config.model_config(dataset.info().vocabulary), at::kMeta);
+  const auto model = make_model(sizes, at::kMeta);
   (void)make_optimizer(config.optimizer, config.lr, config.options, *model);
 }
 

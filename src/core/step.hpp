@@ -9,13 +9,13 @@ namespace came::core {
 enum class Tensors { unknown, known };
 
 /// Throws, naming the tensor and the argument, unless `step` fits the plan.
-void validate_step(const Plan& plan, const came_step& step, Tensors tensors = Tensors::unknown);
+void validate_step(const Plan& plan, const came_step& step, Tensors known = Tensors::unknown);
 
 /// Validates and runs one phase.
 void run_phase(const Plan& plan, int phase, const came_step& step);
 
 /// Validates and runs all phases; refused for a sharded plan.
-void run_step(const Plan& plan, const came_step& step, Tensors tensors = Tensors::unknown);
+void run_step(const Plan& plan, const came_step& step, Tensors known = Tensors::unknown);
 
 /// Throws unless a struct has this ABI's size.
 void check_struct(uint32_t given, size_t expected, const std::string& label, const char* role);

@@ -55,9 +55,13 @@ def test_output_that_is_no_dataset_is_left_alone(tmp_path):
     (["gpt2-tiny", "-o", "beta9=3"], ["beta9"]),
     (["gpt2-tiny", "-o", "beta3=high"], ["beta3", "high"]),
     (["gpt2-tiny", "-o", "beta3"], ["beta3", "NAME=VALUE"]),
+    (["gpt2-tiny", "-o", "lr=0.1"], ["lr", "--lr"]),
+    (["gpt2-tiny", "--seed", str(2**63)], ["seed", "2^63"]),
+    (["gpt2-tiny", "--mixup", "0.2", "--micro-batch", "1"], ["mixup", "micro_batch"]),
+    (["t5-tiny", "--length", "250", "--mask-rate", "0.6", "--span-length", "10"], ["decoder", "256"]),
     (["gpt2-tiny", "--device", "tpu"], ["tpu", "cuda"]),
     (["gpt2-tiny", "--vocabulary", "50"], ["50", "600"]),
-    (["gpt2-tiny", "--next-sentence"], ["next-sentence", "masked"]),
+    (["gpt2-tiny", "--next-sentence"], ["next_sentence", "BERT"]),
     (["gpt2-tiny", "--steps", "0"], ["steps", "0"]),
 ])
 def test_training(dataset, tmp_path, arguments, words):
@@ -91,6 +95,21 @@ def test_folders_that_are_taken(dataset, tmp_path):
     assert "mine" in complaint(*arguments, "--out", tmp_path / "mine")
     assert "no run" in complaint("train", "--resume", tmp_path / "mine")
     assert "--lr" in complaint("train", "--resume", tmp_path / "run", "--lr", 1)
+
+
+def test_folder_of_a_run_that_was_killed_as_it_began(dataset, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").touch()
+    lab("train", "gpt2-tiny", "--data", dataset, *SMALL, "--steps", 2, "--warmup", 0, "--out", tmp_path / "run")
+
+
+def test_evaluation_and_prompts(dataset, tmp_path):
+    lab("train", "gpt2-tiny", "--data", dataset, *SMALL, "--steps", 2, "--warmup", 0, "--out", tmp_path / "run")
+    assert "--sequences" in complaint("eval", tmp_path / "run", "--sequences", -1)
+    assert "--length" in complaint("eval", tmp_path / "run", "--length", -7)
+    assert "UTF-8" in complaint("generate", tmp_path / "run", "--prompt", b"\xff\xfe".decode(errors="surrogateescape"))
+    said = lab("generate", tmp_path / "run", "--top", 0, "--temperature", 3, "--tokens", 100).stdout
+    assert said.encode()
 
 
 def test_configuration_files(tmp_path):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 pytest.importorskip("torch")
-from lab import PROGRAM, SMALL, checkpoints, complaint, dataset, lab, metrics, result, weights  # noqa: F401
+from lab import PROGRAM, ROOT, SMALL, checkpoints, complaint, dataset, lab, metrics, result, weights  # noqa: F401
 
 if not PROGRAM.exists():
     pytest.skip("came-lab is not built", allow_module_level=True)
@@ -94,6 +94,75 @@ def test_resume_from_an_older_checkpoint(dataset, whole, tmp_path):
     assert weights(run) == weights(whole)
 
 
+def limit_files(size):
+    """Files cannot grow beyond the limit: write() fails in the middle of one, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_failing_to_go_back_leaves_the_newer_checkpoints_usable(whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    complaint("train", "--resume", checkpoints(run)[0], preexec_fn=lambda: limit_files(20))
+    lab("train", "--resume", run)
+    assert metrics(run) == metrics(whole)
+    assert weights(run) == weights(whole)
+
+
+def test_going_back_unmakes_the_result(whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    said = lab("train", "--resume", checkpoints(run)[0], check=False, preexec_fn=lambda: limit_files(100_000))
+    assert said.returncode == 1
+    assert not (run / "result.json").exists()
+
+
+def test_diverging_saves_nothing_and_says_so(dataset, tmp_path):
+    run = tmp_path / "run"
+    arguments = ["train", "gpt2-tiny", "--data", dataset, *SMALL, "--lr", "1e30", "--clip", "0", "--out", run]
+    said = complaint(*arguments, "--log-every", 50, "--eval-every", 0, "--checkpoint-every", 1, "--warmup", 0)
+    assert "smaller lr" in said
+    torch, load_file = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch").load_file
+    for checkpoint in checkpoints(run):
+        assert all(torch.isfinite(tensor).all() for tensor in load_file(checkpoint / "model.safetensors").values())
+    assert not (run / "result.json").exists()
+
+
+def test_a_terminal_that_is_gone_stops_nothing(dataset, whole, tmp_path):
+    run = tmp_path / "run"
+    with open("/dev/full", "w") as full:
+        process = subprocess.run([PROGRAM, *ARGUMENTS, "--data", str(dataset), "--out", str(run)], stderr=full)
+        assert process.returncode == 0
+        assert subprocess.run([PROGRAM, "train", "--resume", tmp_path / "none"], stderr=full).returncode == 1
+    assert weights(run) == weights(whole)
+
+
+def test_resuming_a_finished_run_changes_nothing(whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    lab("train", "--resume", run)
+    assert result(run) | {"peak_bytes": 0} == result(whole) | {"peak_bytes": 0}
+    assert metrics(run) == metrics(whole)
+
+
+def test_data_with_another_tokenizer_is_refused(dataset, whole, tmp_path):
+    other = tmp_path / "other"
+    lab("data", other, *sorted((ROOT / "lab").rglob("*.hpp")), "--vocabulary", 600, "--validation", 0.2)
+    assert "tokenizer" in complaint("eval", whole, "--data", other)
+
+
+@pytest.mark.parametrize("more", [["--mixup", "0.4"], ["--activation-checkpoints"]])
+def test_options_resume_too(dataset, tmp_path, more):
+    lab(*ARGUMENTS, *more, "--data", dataset, "--out", tmp_path / "whole")
+    process = begin(dataset, tmp_path / "run", *more)
+    wait_for_checkpoint(tmp_path / "run", 4)
+    process.kill()
+    process.communicate()
+    lab("train", "--resume", tmp_path / "run")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
 def test_two_writers_are_refused(dataset, tmp_path):
     run = tmp_path / "run"
     process = begin(dataset, run)
@@ -112,10 +181,7 @@ def test_full_disk_loses_no_checkpoint(dataset, whole, tmp_path):
     process.communicate()
     kept = checkpoints(run)
     limit = (kept[0] / "model.safetensors").stat().st_size // 2
-    # Files cannot grow beyond the limit: write() fails in the middle of one, as on a full disk.
-    said = complaint("train", "--resume", run,
-                     preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
-                                         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))))
+    said = complaint("train", "--resume", run, preexec_fn=lambda: limit_files(limit))
     assert "model.safetensors" in said and ("large" in said or "space" in said), said
     assert checkpoints(run) == kept
     lab("train", "--resume", run)
@@ -149,7 +215,7 @@ def test_damaged_checkpoints_are_named(whole, tmp_path, kind, name):
     else:
         said = complaint("train", "--resume", run)
     assert str(newest) in said and older.name in said, said
-    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.name != "lock"}.items() <= before.items()
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.name != ".lock"}.items() <= before.items()
     lab("train", "--resume", older)
     assert weights(run) == weights(whole)
 
@@ -190,13 +256,15 @@ def test_resolved_configuration_repeats_the_run(whole, tmp_path):
 def test_export_agrees_with_transformers(dataset, whole, tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
+    from safetensors.torch import load_file
     said = lab("export", whole, tmp_path / "exported").stdout
     assert "transformers.GPT2LMHeadModel" in said
     model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "exported")
     assert sum(p.numel() for p in model.parameters()) == result(whole)["parameters"]
-    with torch.no_grad():
-        logits = model(torch.tensor([[1, 200, 300, 400]])).logits
-    assert torch.isfinite(logits).all()
+    trained = load_file(checkpoints(whole)[-1] / "model.safetensors")
+    loaded = model.state_dict()
+    assert trained and all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
+    assert (tmp_path / "exported" / "tokenizer.model").read_bytes() == (dataset / "tokenizer.model").read_bytes()
 
 
 def test_eval_repeats_the_last_evaluation(whole):

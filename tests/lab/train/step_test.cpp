@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <came/torch.hpp>
+
 #include "error.hpp"
 #include "train/evaluate.hpp"
 #include "train/optimizers.hpp"
@@ -16,12 +18,22 @@ constexpr int64_t kVocabulary = 300;
 // Sequences that count up from a number of their own: something to learn.
 class Counting : public Batches {
  public:
+  bool uneven = false;
+
   [[nodiscard]] Batch batch(int64_t first, int64_t count) const override {
     const at::Tensor starts = at::arange(first, first + count).mul(37).unsqueeze(1);
     const at::Tensor tokens = (starts + at::arange(17)).remainder(kVocabulary);
     Batch made;
     made.input = tokens.slice(1, 0, 16).contiguous();
     made.targets = tokens.slice(1, 1, 17).flatten();
+    if (!uneven) return made;
+    // The later a sequence, the more of its tokens are asked for.
+    std::vector<int64_t> positions;
+    for (int64_t k = 0; k < count; ++k) {
+      for (int64_t t = 0; t <= (first + k) % 16; ++t) positions.push_back(k * 16 + t);
+    }
+    made.positions = at::tensor(positions, at::kLong);
+    made.targets = made.targets.index_select(0, made.positions);
     return made;
   }
   [[nodiscard]] int64_t pass() const override { return kVocabulary; }
@@ -48,10 +60,10 @@ std::shared_ptr<Model> fresh_model(const TrainConfig& config) {
 }
 
 double take_steps(Model& model, torch::optim::Optimizer& optimizer, const TrainConfig& config, int64_t first,
-                  int64_t last) {
+                  int64_t last, const Counting& batches = {}) {
   StepResult result;
   for (int64_t step = first; step <= last; ++step)
-    result = take_step(model, optimizer, Counting(), config, step, c10::kCPU, false);
+    result = take_step(model, optimizer, batches, config, step, c10::kCPU, false);
   return result.loss.item<double>();
 }
 
@@ -60,9 +72,11 @@ TEST(LabStep, PiecesOfABatchGiveTheGradientOfTheWhole) {
   const auto whole = fresh_model(config), parts = fresh_model(config);
   const auto a = make_optimizer(config.optimizer, config.lr, {}, *whole);
   const auto b = make_optimizer(config.optimizer, config.lr, {}, *parts);
-  const double loss = take_steps(*whole, *a, config, 1, 1);
+  Counting uneven;  // a mean of means would be another number
+  uneven.uneven = true;
+  const double loss = take_steps(*whole, *a, config, 1, 1, uneven);
   config.micro_batch = 2;
-  EXPECT_NEAR(take_steps(*parts, *b, config, 1, 1), loss, 1e-5);
+  EXPECT_NEAR(take_steps(*parts, *b, config, 1, 1, uneven), loss, 1e-5);
   for (size_t k = 0; k < whole->parameters().size(); ++k) {
     const at::Tensor want = whole->parameters()[k].grad(), got = parts->parameters()[k].grad();
     // Sums in another order: some ulps of the largest element.
@@ -132,6 +146,11 @@ TEST(LabOptimizer, LeavesBiasesAndNormsUndecayed) {
   ASSERT_EQ(optimizer->param_groups().size(), 2U);
   for (const at::Tensor& parameter : optimizer->param_groups()[1].params()) EXPECT_LE(parameter.dim(), 1);
   for (const at::Tensor& parameter : optimizer->param_groups()[0].params()) EXPECT_GT(parameter.dim(), 1);
+  const auto decay = [&](size_t group) {
+    return static_cast<came::torch::CAMEOptions&>(optimizer->param_groups()[group].options()).weight_decay();
+  };
+  EXPECT_EQ(decay(0), 0.5);
+  EXPECT_EQ(decay(1), 0);
 }
 
 TEST(LabOptimizer, RefusesUnknownOptionsByName) {
