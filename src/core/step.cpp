@@ -222,7 +222,7 @@ void run_phase(const Plan& plan, int phase, const came_step& step) {
   plan.backend->run_phases(plan, {phase, 1}, step);
 }
 
-void run_step(const Plan& plan, const came_step& step, Tensors tensors) {
+void run_step(const Plan& plan, const came_step& step, Tensors known) {
   if (plan.sharded) {
     const auto sharded =
         std::find_if(plan.tensors.begin(), plan.tensors.end(), [](const Tensor& t) { return t.sharded; });
@@ -230,7 +230,7 @@ void run_step(const Plan& plan, const came_step& step, Tensors tensors) {
             ": is sharded, so its reductions need the other ranks; expected a call of "
             "came_plan_run_phase for each phase, with an all-reduce of came_plan_reduction between them");
   }
-  validate_step(plan, step, tensors);
+  validate_step(plan, step, known);
   plan.backend->run_phases(plan, {0, static_cast<int64_t>(plan.phases.size())}, step);
 }
 
