@@ -27,6 +27,7 @@ add_library(came_cuda OBJECT
   src/cuda/came.cu
   src/cuda/lamb.cu
   src/cuda/norm.cu
+  src/cuda/resident.cu
   src/cuda/sm3.cu
   src/cuda/statistics.cu
   src/cuda/tables.cu)

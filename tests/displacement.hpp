@@ -140,9 +140,9 @@ inline Bytes bytes_after(const Options& o, const std::vector<TensorSpec>& list, 
 }
 
 /// A tensor of a plan must step as it does in a plan of its own.
-inline void expect_same_bits_together_or_one_by_one(Options o, const core::Backend& backend) {
+inline void expect_same_bits_together_or_one_by_one(Options o, const core::Backend& backend,
+                                                    const std::vector<TensorSpec>& list = mixed_specs()) {
   o.max_grad_norm = 0;  // a norm over all of them
-  const std::vector<TensorSpec> list = mixed_specs();
   Trial together({o}, list, nullptr, backend);
   start(together);
   for (uint64_t step = 0; step < 3; ++step) {

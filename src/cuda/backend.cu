@@ -11,6 +11,7 @@
 #include "core/step.hpp"
 #include "cuda/device/subject.cuh"
 #include "cuda/kernels.hpp"
+#include "cuda/resident.hpp"
 
 namespace came::cuda {
 namespace {
@@ -39,6 +40,37 @@ __device__ double value_of(const Args& a, const ScalarTable& scalar, int64_t k, 
 }
 
 constexpr int kBegin = 512;
+
+/// What blocks that keep a matrix on the chip must know of it.
+__device__ void write_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s, int64_t k) {
+  const uint64_t* pointers = a.words + t.pointers;
+  Sheet& sheet = a.sheets[k];
+  const auto put = [&](Word at, uint64_t word) { sheet.word[static_cast<int>(at)] = word; };
+  const auto put_number = [&](Word at, double x) { put(at, static_cast<uint64_t>(__double_as_longlong(x))); };
+  const auto put_state = [&](Word at, int8_t state) { put(at, state == 0 ? 0 : pointers[state]); };
+  put(Word::param, pointers[0]);
+  put(Word::grad, pointers[1]);
+  put_state(Word::momentum, t.states.momentum);
+  put_state(Word::row, t.states.row);
+  put_state(Word::col, t.states.col);
+  put_state(Word::res_row, t.states.res_row);
+  put_state(Word::res_col, t.states.res_col);
+  put(Word::counter, reinterpret_cast<uint64_t>(a.arrivals + t.block));
+  put(Word::rows, static_cast<uint64_t>(t.rows));
+  put(Word::cols, static_cast<uint64_t>(t.cols));
+  put(Word::active, s.active != 0 ? 1 : 0);
+  put_number(Word::factor, s.factor);
+  put_number(Word::lr, s.lr);
+  put_number(Word::decay, s.lr * o.weight_decay);
+  put_number(Word::rate1, 1 - o.beta1);
+  put_number(Word::rate2, 1 - s.beta2);
+  put_number(Word::rate3, 1 - o.beta3);
+  put_number(Word::eps1, o.eps1);
+  put_number(Word::eps2, o.eps2);
+  put_number(Word::clip, o.clip_threshold);
+  put_number(Word::share_of_row, 1 / static_cast<double>(t.rows));
+  put_number(Word::correction, o.bias_correction != 0 ? s.correction3 : 1.0);
+}
 
 /// Reads a step's scalars for every tensor, counts the step, and makes counters of arrivals ready.
 __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ Args a) {
@@ -78,10 +110,12 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ A
     const bool rows_fit = t.cols % kColumns == 0 || t.batch * t.rows == 1;
     s.vectors = addresses % kAlignment == 0 && rows_fit;
     a.scalars[k] = s;
+    if (t.resident) write_sheet(a, t, o, s, k);
     a.agreements[k] = 0;
     a.arrivals[a.block_count + k] = 0;
   }
   for (int64_t k = team.rank; k < a.block_count; k += kBegin) a.arrivals[k] = 0;
+  for (int64_t k = team.rank; k < a.turn_count; k += kBegin) a.turns[k] = 0;
   if (a.raises == 0 || a.step.data == nullptr) return;
   team.sync();
   for (int64_t k = team.rank; k < (a.step.each != 0 ? a.tensor_count : 1); k += kBegin) {
@@ -157,6 +191,7 @@ class Call {
         }
       }
     }
+    if (ends) run_residents(phases.begin == 0);
     check(cudaGetLastError(), "step: a launch failed");
   }
 
@@ -177,17 +212,41 @@ class Call {
     args_.tiles = tables_.tiles;
     args_.parts = tables_.parts;
     args_.tensor_count = static_cast<int64_t>(plan_.tensors.size());
-    args_.group_count = static_cast<int64_t>(plan_.groups.size());
     args_.block_count = tables_.block_count;
+    args_.turn_count = tables_.residents == nullptr ? 0 : tables_.residents->turns();
     args_.workspace = workspace;
     args_.derived = reinterpret_cast<Derived*>(workspace + plan_.derived_offset);
     args_.scalars = reinterpret_cast<Scalars*>(own + room.scalars);
     args_.words = reinterpret_cast<uint64_t*>(own + room.words);
     args_.arrivals = reinterpret_cast<unsigned*>(own + room.arrivals);
     args_.agreements = reinterpret_cast<unsigned long long*>(own + room.agreements);
+    args_.sheets = reinterpret_cast<Sheet*>(own + room.sheets);
+    args_.turns = reinterpret_cast<unsigned*>(own + room.turns);
     args_.reductions = static_cast<double*>(step_.reductions);
     args_.algorithm = plan_.algorithm;
     args_.split = plan_.find(PhaseKind::moments) >= 0 || plan_.find(PhaseKind::momentum) >= 0 ? 1 : 0;
+  }
+
+  /// Matrices that stay on the chip take all their phases with the last one.  Phases that come one by one have work of
+  /// the caller between them, which may hold part of the device: then blocks do not wait for each other.
+  void run_residents(bool whole) {
+    if (tables_.residents == nullptr) return;
+    const Residents& residents = *tables_.residents;
+    auto* areas = static_cast<double*>(step_.workspace);
+    if (room_for_pieces(plan_, residents.floats()) > 0) {
+      areas = reinterpret_cast<double*>(args_.turns + residents.turns());
+      if (reinterpret_cast<uintptr_t>(areas) % kAlignment != 0) ++areas;
+    }
+    ResidentArgs run{};
+    run.a = args_;
+    run.large = tables_.pieces;
+    run.large_count = residents.large;
+    run.pieces = tables_.pieces + residents.large;
+    run.areas = reinterpret_cast<float*>(areas);
+    run.roots = run.areas + kTeams * kMostPieces * residents.area;
+    run.area = residents.area;
+    run.waves = residents.waves;
+    run_resident(run, residents.side_by_side && whole, aligned_, stream_);
   }
 
   /// A scalar: where it lies on the device, or its values after the words so far.
@@ -297,7 +356,7 @@ void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
   if (ends && !on_device(step.step)) core::raise_counters(plan, step);
 }
 
-int64_t extra_workspace(const core::Plan& plan) { return room_of(plan).total; }
+int64_t extra_workspace(const core::Plan& plan) { return room_in_all(plan); }
 
 }  // namespace
 }  // namespace came::cuda

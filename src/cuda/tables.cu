@@ -10,6 +10,7 @@
 #include "algorithms/quantize.hpp"
 #include "core/message.hpp"
 #include "core/optimizers/descriptor.hpp"
+#include "cuda/resident.hpp"
 
 namespace came::cuda {
 namespace {
@@ -25,6 +26,8 @@ struct Content {
   std::vector<Part> tiles;
   std::vector<Part> parts;
   std::vector<Launch> launches[kPhases];
+  std::vector<PieceTable> pieces;
+  Residents residents;
   int64_t blocks = 0;
 };
 
@@ -193,6 +196,75 @@ int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
   return static_cast<int32_t>(2 * t.cols * number * teams);
 }
 
+/// Can the blocks of all teams run side by side on a device?  Without one, as on those that can.
+bool has_room(int device) {
+  const auto of_device = [&](cudaDeviceAttr attribute, int unknown) {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess) return value;
+    cudaGetLastError();
+    return unknown;
+  };
+  constexpr int kReserved = 1024;  // bytes of shared memory that CUDA takes for each block
+  constexpr int kNeeded = kTeams * (kPieceBytes + kReserved);
+  return of_device(cudaDevAttrCooperativeLaunch, 1) != 0 &&
+         of_device(cudaDevAttrMultiProcessorCount, kMostPieces) >= kMostPieces &&
+         of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kNeeded) >= kNeeded;
+}
+
+/// Does a matrix stay on the chip during a step?  Depends on nothing but itself.
+bool is_resident(const core::Plan& plan, const TensorTable& t) {
+  constexpr int64_t kNarrowest = 512;
+  constexpr int64_t kWidest = 4096;
+  constexpr int64_t kMostNumber = int64_t{1} << 24;
+  if (plan.algorithm != Algorithm::came || !t.factored || t.owner != Owner::rows || t.sharded || t.batch != 1)
+    return false;
+  if (t.cols < kNarrowest || t.cols > kWidest || pieces_of(t.rows, t.cols) > kMostNumber) return false;
+  return kind_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Kind::f32_f32;
+}
+
+/// Puts matrices into waves, each into the first that has room.
+void add_residents(Content& c) {
+  struct Wave {
+    std::vector<PieceTable> pieces;
+    int64_t cols = 0;
+  };
+  std::vector<Wave> waves;
+  size_t open = 0;  // all before are full
+  int64_t widest = 0;
+  for (size_t tensor = 0; tensor < c.tensors.size(); ++tensor) {
+    const TensorTable& t = c.tensors[tensor];
+    if (!t.resident) continue;
+    const auto index = static_cast<int32_t>(tensor);
+    const auto count = static_cast<int32_t>(pieces_of(t.rows, t.cols));
+    widest = std::max(widest, t.cols);
+    if (count > kMostPieces) {
+      c.pieces.push_back({index, 0, std::min(count, kTeams * kMostPieces), 0, 0});
+      continue;
+    }
+    size_t k = open;
+    while (k < waves.size() && waves[k].pieces.size() + static_cast<size_t>(count) > kMostPieces) ++k;
+    if (k == waves.size()) waves.emplace_back();
+    const auto team = static_cast<int32_t>(k) % kTeams;
+    const auto base = static_cast<int32_t>(waves[k].pieces.size()) + team * kMostPieces;
+    for (int32_t piece = 0; piece < count; ++piece) {
+      waves[k].pieces.push_back({index, piece, count, base, static_cast<int32_t>(waves[k].cols)});
+    }
+    waves[k].cols += t.cols;
+    while (open < waves.size() && waves[open].pieces.size() == kMostPieces) ++open;
+  }
+  int64_t most = widest;
+  for (const Wave& wave : waves) most = std::max(most, wave.cols);
+  if (widest == 0) return;
+  c.residents = {static_cast<int32_t>(c.pieces.size()), static_cast<int32_t>(waves.size()), 2 * (widest + kScalars),
+                 most, false};
+  for (size_t k = 0; k < waves.size(); ++k) {
+    const auto team = static_cast<int32_t>(k) % kTeams;
+    for (PieceTable& piece : waves[k].pieces) piece.root += team * static_cast<int32_t>(most);
+    waves[k].pieces.resize(kMostPieces, {-1, 0, 0, 0, 0});
+    c.pieces.insert(c.pieces.end(), waves[k].pieces.begin(), waves[k].pieces.end());
+  }
+}
+
 Content content_of(const core::Plan& plan) {
   Content c;
   for (const core::Tile& tile : plan.tiles) {
@@ -215,17 +287,21 @@ Content content_of(const core::Plan& plan) {
     }
     c.tensors.push_back(table);
   }
+  if (has_room(plan.device_index)) {
+    for (TensorTable& t : c.tensors) t.resident = is_resident(plan, t);
+  }
+  add_residents(c);
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     const PhaseKind kind = plan.phases[phase].kind;
     std::vector<Part> by_kind[kKinds];
     int32_t buffers[kKinds] = {};
     for (TensorTable& t : c.tensors) {
-      if (!takes_part(plan, t, kind) || t.tiles == 0) continue;
+      if (!takes_part(plan, t, kind) || t.tiles == 0 || (t.resident && kind != PhaseKind::norm)) continue;
       const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
       const auto which = static_cast<size_t>(kind_of(t, cautious));
       const size_t before = by_kind[which].size();
-      for (int64_t k = 0; k < t.blocks * t.tiles; ++k) {
-        cut(c.tiles[static_cast<size_t>(t.tile + k)], t, kind, by_kind[which]);
+      for (int64_t tile = 0; tile < t.blocks * t.tiles; ++tile) {
+        cut(c.tiles[static_cast<size_t>(t.tile + tile)], t, kind, by_kind[which]);
       }
       t.units[phase] = static_cast<int32_t>(static_cast<int64_t>(by_kind[which].size() - before) / t.blocks);
       buffers[which] = std::max(buffers[which], buffer_of(t, kind));
@@ -280,13 +356,27 @@ Room room_of(const core::Plan& plan) {
   // Pointers, then rates and counters where those lie on the host.
   room.arrivals = room.words + plan.state_count + 3 * tensors + static_cast<int64_t>(plan.groups.size()) + 2;
   room.agreements = room.arrivals + words((blocks + tensors) * static_cast<int64_t>(sizeof(unsigned)));
-  room.total = room.agreements + tensors + kMostPointers;  // some are read that a tensor does not have
+  room.sheets = room.agreements + tensors + kMostPointers;  // some are read that a tensor does not have
+  const bool came = plan.algorithm == Algorithm::came;
+  room.turns = room.sheets + (came ? words(tensors * static_cast<int64_t>(sizeof(Sheet))) : 0);
   return room;
+}
+
+int64_t room_for_pieces(const core::Plan& plan, int64_t floats) {
+  const int64_t needed = words(floats * static_cast<int64_t>(sizeof(float)));
+  // Before what is derived lies what other tensors' tiles left: by then nobody reads it.
+  return needed <= plan.derived_offset ? 0 : needed + 1;
+}
+
+int64_t room_in_all(const core::Plan& plan) {
+  const Residents residents = content_of(plan).residents;
+  return room_of(plan).turns + words(residents.turns() * static_cast<int64_t>(sizeof(unsigned))) +
+         room_for_pieces(plan, residents.floats());
 }
 
 int64_t table_bytes(const core::Plan& plan) {
   const Content c = content_of(plan);
-  return bytes_of(c.tensors) + bytes_of(plan.groups) + bytes_of(c.tiles) + bytes_of(c.parts);
+  return bytes_of(c.tensors) + bytes_of(plan.groups) + bytes_of(c.tiles) + bytes_of(c.parts) + bytes_of(c.pieces);
 }
 
 Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
@@ -299,6 +389,11 @@ Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
   const Content c = content_of(plan);
   for (int k = 0; k < kPhases; ++k) launches[k] = c.launches[k];
   block_count = c.blocks;
+  if (c.residents.area > 0) {
+    Residents found = c.residents;
+    found.side_by_side = fits_the_chip();
+    residents = std::make_unique<const Residents>(found);
+  }
   check(cudaMalloc(&memory_, static_cast<size_t>(std::max<int64_t>(1, table_bytes(plan)))), "tables of a plan");
   auto* to = static_cast<char*>(memory_);
   const auto copy = [&](const auto& list) {
@@ -315,6 +410,7 @@ Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
     groups = copy(plan.groups);
     tiles = copy(c.tiles);
     parts = copy(c.parts);
+    pieces = copy(c.pieces);
   } catch (...) {
     cudaFree(memory_);
     throw;

@@ -62,6 +62,7 @@ struct TensorTable {
   DType dtype, grad_dtype, momentum_dtype, second_dtype;
   Owner owner;
   bool factored, sharded, per_matrix;
+  bool resident;    ///< Stays on the chip during a step.
   bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
   bool contiguous;  ///< Rows follow each other in the whole tensor too, and nothing depends on where they end.
   States states;
@@ -105,6 +106,35 @@ struct Scalars {
   int32_t vectors;  ///< Everything is aligned for whole vectors.
 };
 
+/// What a step says of a matrix that stays on the chip, as blocks read it: numbers of f64, addresses, whole numbers.
+enum class Word : int32_t {
+  param,
+  grad,
+  momentum,
+  row,
+  col,
+  res_row,
+  res_col,
+  counter,  ///< Of its blocks' arrivals.
+  active,
+  rows,
+  cols,
+  share_of_row,  ///< 1 / rows.
+  factor,
+  lr,
+  decay,
+  rate1,  ///< 1 - beta1, and so on.
+  rate2,
+  rate3,
+  eps1,
+  eps2,
+  clip,
+  correction
+};
+struct Sheet {
+  uint64_t word[32];
+};
+
 /// A scalar of a step: on the device, or its values themselves among the pointers.
 struct ScalarTable {
   const void* data;  ///< Null: `word` says where, or it is not given.
@@ -127,7 +157,7 @@ struct Args {
   const came_options* groups;
   const Part* tiles;
   const Part* parts;  ///< Of the launch.
-  int64_t tensor_count, group_count, block_count;
+  int64_t tensor_count, block_count, turn_count;
   // In the workspace.
   double* workspace;
   Derived* derived;
@@ -135,6 +165,8 @@ struct Args {
   uint64_t* words;
   unsigned* arrivals;              ///< Per block, then per tensor.
   unsigned long long* agreements;  ///< Per tensor.
+  unsigned* turns;                 ///< Of waves.
+  Sheet* sheets;                   ///< Per tensor, of those that stay on the chip.
   double* reductions;
   ScalarTable found_inf, grad_scale, lr, step;
   int64_t norm_offset, norm_count;  ///< Squared norms in the reduction buffer; none: 0.
@@ -147,9 +179,15 @@ struct Args {
 
 /// Doubles of workspace, by what they hold.
 struct Room {
-  int64_t scalars, words, arrivals, agreements, total;
+  int64_t scalars, words, arrivals, agreements, sheets, turns;
 };
 Room room_of(const core::Plan& plan);
+int64_t room_in_all(const core::Plan& plan);
+/// What pieces take of it with so many floats; 0: they lie at the beginning of the workspace.
+int64_t room_for_pieces(const core::Plan& plan, int64_t floats);
+
+struct PieceTable;
+struct Residents;
 
 /// Everything a plan keeps for its steps.
 class Tables {
@@ -165,6 +203,10 @@ class Tables {
   const Part* tiles = nullptr;
   const Part* parts = nullptr;
   int64_t block_count = 0;
+
+  // Matrices that stay on the chip: resident.hpp.
+  std::unique_ptr<const Residents> residents;
+  const PieceTable* pieces = nullptr;
 
  private:
   void* memory_ = nullptr;

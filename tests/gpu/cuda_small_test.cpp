@@ -35,6 +35,12 @@ TEST_P(CudaSmall, RowsThatAreOwnedByColumns) {
   expect_close({o}, {spec_of({3, 16385}, DType::bf16)}, Placement::apart);
 }
 
+// CAME keeps these on the chip: one part of a row to a thread, and four.
+TEST_P(CudaSmall, MatricesOfSomeSize) {
+  expect_close({Options(GetParam())}, {spec_of({270, 1024}, DType::f32), spec_of({257, 3072}, DType::f32)},
+               Placement::apart);
+}
+
 // Split both ways, over one rank that holds it all: CAME and Adafactor need one phase more.
 TEST_P(CudaSmall, EveryPhaseOfShardedTensors) {
   const auto sharded = [](const Sizes& shape, uint64_t split_dims) {

@@ -1,0 +1,83 @@
+// Matrices that stay on the chip during a step of CAME: how they are cut into pieces, and in which order blocks take
+// those.  Only on a device that has room for all blocks at once; on others nothing stays, and came.cu has all matrices.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/tables.hpp"
+
+namespace came::cuda {
+
+/// Elements of a piece, fewer where rows are narrow: as many as one block keeps.
+inline constexpr int64_t kPiece = int64_t{1} << 15;
+
+/// Blocks that run side by side in a team, and pieces of a matrix that one takes.
+inline constexpr int kMostPieces = 128;
+
+/// Teams: as many as a multiprocessor holds blocks.
+inline constexpr int kTeams = 2;
+
+/// A visit is nearly over when so many blocks of a wave are done with it.
+inline constexpr unsigned kNearly = 2;
+
+/// Numbers of f64 that a block leaves for others.
+inline constexpr int kScalars = 4;
+
+/// Counters of turns lie so many apart: each in a line of memory of its own.
+inline constexpr int kTurnPitch = 32;
+
+/// Rows are folded so many times in two until a thread of the block has one vector of each part.
+constexpr int fold_of(int64_t cols) { return cols <= 1024 ? 0 : cols <= 2048 ? 1 : 2; }
+
+constexpr int64_t pieces_of(int64_t rows, int64_t cols) {
+  const int64_t each = kPiece / (int64_t{1024} << fold_of(cols));
+  return (rows + each - 1) / each;
+}
+
+/// Shared memory of a block.
+inline constexpr int kPieceBytes = 28 * 1024 * 4 + 1024;
+
+/// What one block takes in one wave; of a large matrix every count-th piece.
+struct PieceTable {
+  int32_t tensor;  ///< -1: nothing.
+  int32_t index;   ///< Of the block among those of the matrix,
+  int32_t count;   ///< which has so many.
+  int32_t base;    ///< The first of them.
+  int32_t root;    ///< Where the factors of the matrix's columns begin.
+};
+
+/// Waves of matrices, and before them those that all blocks take together.
+struct Residents {
+  int32_t large = 0;
+  int32_t waves = 0;
+  int64_t area = 0;           ///< Floats that a block leaves for others.
+  int64_t roots = 0;          ///< Floats of column factors of a wave.
+  bool side_by_side = false;  ///< In a call that runs the whole step.
+
+  /// Floats of workspace that they take.
+  [[nodiscard]] int64_t floats() const { return kTeams * (kMostPieces * area + roots); }
+  /// Counters of turns.
+  [[nodiscard]] int64_t turns() const { return 2 * int64_t{waves} * kTurnPitch; }
+};
+
+/// What the kernels are given beside all others.
+struct ResidentArgs {
+  Args a;
+  const PieceTable* large;
+  const PieceTable* pieces;
+  float* areas;
+  float* roots;
+  int64_t area;
+  int32_t large_count;
+  int32_t waves;
+};
+
+/// Parts of a step that are launched one by one where blocks do not run side by side.
+enum class Stage : int32_t { statistics, squares, momentum, instability, apply };
+
+/// Makes the kernels ready; can all blocks run side by side on the current device?
+bool fits_the_chip();
+
+void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, cudaStream_t stream);
+
+}  // namespace came::cuda

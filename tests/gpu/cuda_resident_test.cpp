@@ -1,0 +1,112 @@
+// Matrices that stay on the chip during a step of CAME: near the reference, and the same bits whether their blocks run
+// side by side or one launch after the other, aligned or not, together or one by one.  CudaBits has graphs and scalars.
+#include "cuda/resident.hpp"
+
+#include "gpu/cuda_support.hpp"
+#include "gpu/near_reference.hpp"
+
+namespace came::test {
+namespace {
+
+/// Rows of one, two and four parts, last pieces that are short, widths that leave threads without columns, more
+/// waves than teams, and two that all blocks take together, one of them in several turns.
+std::vector<TensorSpec> specs() {
+  std::vector<TensorSpec> list;
+  for (const Sizes& shape : std::vector<Sizes>{{700, 1024},
+                                               {300, 768},
+                                               {515, 2048},
+                                               {290, 4096},
+                                               {261, 3072},
+                                               {1025, 516},
+                                               {4096, 1024},
+                                               {1024, 1024},
+                                               {1024, 3076},
+                                               {4129, 1024},
+                                               {9000, 1024}}) {
+    list.push_back(spec_of(shape, DType::f32));
+    list.back().id = list.size();
+  }
+  return list;
+}
+
+Options options() {
+  Options o("came");
+  o.lr = rate_of("came");
+  o.weight_decay = 0.01;
+  return o;
+}
+
+/// Has the device room for all blocks at once?
+bool has_room() {
+  cudaDeviceProp device{};
+  check(cudaGetDeviceProperties(&device, 0));
+  return device.multiProcessorCount >= cuda::kMostPieces && device.sharedMemPerMultiprocessor >= (size_t{228} << 10);
+}
+
+const cuda::Residents* residents_of(const Trial& run) {
+  return static_cast<const cuda::Tables*>(run.plan.tables.get())->residents.get();
+}
+
+TEST(CudaResident, IsHowTheseMatricesAreTaken) {
+  Trial run({options()}, specs(), nullptr, core::cuda_backend());
+  run.run();
+  const cuda::Residents* residents = residents_of(run);
+  if (!has_room()) GTEST_SKIP() << "for devices with more multiprocessors and shared memory";
+  ASSERT_NE(residents, nullptr);
+  EXPECT_EQ(residents->large, 2);
+  EXPECT_GE(residents->waves, 4);
+  EXPECT_TRUE(residents->side_by_side);
+}
+
+TEST(CudaResident, IsNotHowOthersAreTaken) {
+  std::vector<TensorSpec> list = {spec_of({300, 508}), spec_of({300, 4100}), spec_of({300, 1022}),
+                                  spec_of({2, 300, 512}), spec_of({300, 1024}, DType::bf16)};
+  for (size_t k = 0; k < list.size(); ++k) list[k].id = k;
+  Trial run({options()}, list, nullptr, core::cuda_backend());
+  run.run();
+  EXPECT_EQ(residents_of(run), nullptr);
+}
+
+TEST(CudaResident, IsNearTheReference) {
+  for (const bool other : {false, true}) {
+    Options o = options();
+    o.bias_correction = other;
+    o.maximize = other;
+    o.clip_threshold = other ? 0.3 : 1e3;
+    o.max_grad_norm = other ? 10 : 0;
+    Pair pair({o}, specs());
+    for (int step = 0; step < 3; ++step) pair.step();
+  }
+}
+
+TEST(CudaResident, IsNearTheReferenceAtOddAddresses) {
+  Pair pair({options()}, specs(), Placement::odd);
+  for (int step = 0; step < 2; ++step) pair.step();
+}
+
+TEST(CudaResident, GivesTheSameBitsPhaseByPhaseAndAtOddAddresses) {
+  Trial whole({options()}, specs(), nullptr, core::cuda_backend());
+  Trial again({options()}, specs(), nullptr, core::cuda_backend());
+  Trial phases({options()}, specs(), nullptr, core::cuda_backend());
+  Trial odd({options()}, specs(), nullptr, core::cuda_backend());
+  odd.placement = Placement::odd;
+  const std::vector<Trial*> all{&whole, &again, &phases, &odd};
+  for (Trial* run : all) start(*run);
+  for (uint64_t step = 0; step < 4; ++step) {
+    for (Trial* run : all) run->fill_grads(step);
+    whole.run();
+    again.run();
+    odd.run();
+    for (int phase = 0; phase < static_cast<int>(phases.plan.phases.size()); ++phase) phases.run_phase(phase);
+  }
+  EXPECT_EQ(again.image(), whole.image());
+  EXPECT_EQ(phases.image(), whole.image());
+  EXPECT_EQ(odd.image(), whole.image());
+}
+
+TEST(CudaResident, GivesTheSameBitsTogetherOrOneByOne) {
+  expect_same_bits_together_or_one_by_one(options(), core::cuda_backend(), specs());
+}
+
+}  // namespace
+}  // namespace came::test
