@@ -30,7 +30,8 @@ add_library(came_cuda OBJECT
   src/cuda/resident.cu
   src/cuda/sm3.cu
   src/cuda/statistics.cu
-  src/cuda/tables.cu)
+  src/cuda/tables.cu
+  src/cuda/waves.cu)
 target_include_directories(came_cuda PRIVATE include src)
 target_link_libraries(came_cuda PRIVATE came_device CUDA::cudart_static)
 set_target_properties(came_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)

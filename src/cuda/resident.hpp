@@ -4,6 +4,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <utility>
+#include <vector>
+
 #include "cuda/tables.hpp"
 
 namespace came::cuda {
@@ -74,6 +77,12 @@ struct ResidentArgs {
 
 /// Parts of a step that are launched one by one where blocks do not run side by side.
 enum class Stage : int32_t { statistics, squares, momentum, instability, apply };
+
+/// Can the blocks of all teams run side by side on a device?  Without one, as on those that can.
+bool has_room(int device);
+
+/// Pieces of the matrices that stay on the chip: large ones, then waves.
+std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorTable>& tensors);
 
 /// Makes the kernels ready; can all blocks run side by side on the current device?
 bool fits_the_chip();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <tuple>
 
 #include "algorithms/quantize.hpp"
 #include "core/message.hpp"
@@ -196,21 +197,6 @@ int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
   return static_cast<int32_t>(2 * t.cols * number * teams);
 }
 
-/// Can the blocks of all teams run side by side on a device?  Without one, as on those that can.
-bool has_room(int device) {
-  const auto of_device = [&](cudaDeviceAttr attribute, int unknown) {
-    int value = 0;
-    if (cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess) return value;
-    cudaGetLastError();
-    return unknown;
-  };
-  constexpr int kReserved = 1024;  // bytes of shared memory that CUDA takes for each block
-  constexpr int kNeeded = kTeams * (kPieceBytes + kReserved);
-  return of_device(cudaDevAttrCooperativeLaunch, 1) != 0 &&
-         of_device(cudaDevAttrMultiProcessorCount, kMostPieces) >= kMostPieces &&
-         of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kNeeded) >= kNeeded;
-}
-
 /// Does a matrix stay on the chip during a step?  Depends on nothing but itself.
 bool is_resident(const core::Plan& plan, const TensorTable& t) {
   constexpr int64_t kNarrowest = 512;
@@ -220,49 +206,6 @@ bool is_resident(const core::Plan& plan, const TensorTable& t) {
     return false;
   if (t.cols < kNarrowest || t.cols > kWidest || pieces_of(t.rows, t.cols) > kMostNumber) return false;
   return kind_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Kind::f32_f32;
-}
-
-/// Puts matrices into waves, each into the first that has room.
-void add_residents(Content& c) {
-  struct Wave {
-    std::vector<PieceTable> pieces;
-    int64_t cols = 0;
-  };
-  std::vector<Wave> waves;
-  size_t open = 0;  // all before are full
-  int64_t widest = 0;
-  for (size_t tensor = 0; tensor < c.tensors.size(); ++tensor) {
-    const TensorTable& t = c.tensors[tensor];
-    if (!t.resident) continue;
-    const auto index = static_cast<int32_t>(tensor);
-    const auto count = static_cast<int32_t>(pieces_of(t.rows, t.cols));
-    widest = std::max(widest, t.cols);
-    if (count > kMostPieces) {
-      c.pieces.push_back({index, 0, std::min(count, kTeams * kMostPieces), 0, 0});
-      continue;
-    }
-    size_t k = open;
-    while (k < waves.size() && waves[k].pieces.size() + static_cast<size_t>(count) > kMostPieces) ++k;
-    if (k == waves.size()) waves.emplace_back();
-    const auto team = static_cast<int32_t>(k) % kTeams;
-    const auto base = static_cast<int32_t>(waves[k].pieces.size()) + team * kMostPieces;
-    for (int32_t piece = 0; piece < count; ++piece) {
-      waves[k].pieces.push_back({index, piece, count, base, static_cast<int32_t>(waves[k].cols)});
-    }
-    waves[k].cols += t.cols;
-    while (open < waves.size() && waves[open].pieces.size() == kMostPieces) ++open;
-  }
-  int64_t most = widest;
-  for (const Wave& wave : waves) most = std::max(most, wave.cols);
-  if (widest == 0) return;
-  c.residents = {static_cast<int32_t>(c.pieces.size()), static_cast<int32_t>(waves.size()), 2 * (widest + kScalars),
-                 most, false};
-  for (size_t k = 0; k < waves.size(); ++k) {
-    const auto team = static_cast<int32_t>(k) % kTeams;
-    for (PieceTable& piece : waves[k].pieces) piece.root += team * static_cast<int32_t>(most);
-    waves[k].pieces.resize(kMostPieces, {-1, 0, 0, 0, 0});
-    c.pieces.insert(c.pieces.end(), waves[k].pieces.begin(), waves[k].pieces.end());
-  }
 }
 
 Content content_of(const core::Plan& plan) {
@@ -290,7 +233,7 @@ Content content_of(const core::Plan& plan) {
   if (has_room(plan.device_index)) {
     for (TensorTable& t : c.tensors) t.resident = is_resident(plan, t);
   }
-  add_residents(c);
+  std::tie(c.pieces, c.residents) = waves_of(c.tensors);
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     const PhaseKind kind = plan.phases[phase].kind;
     std::vector<Part> by_kind[kKinds];

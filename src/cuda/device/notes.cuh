@@ -1,0 +1,91 @@
+// What blocks that keep a piece of a matrix on the chip do beside arithmetic: bring elements to shared memory, count
+// and wait for each other, and know their matrix.
+#pragma once
+
+#include "cuda/device/launch.cuh"
+#include "cuda/resident.hpp"
+
+namespace came::cuda {
+
+inline constexpr int kThreads = 256;
+inline constexpr int kWarps = kThreads / kWarp;
+
+/// Vectors of a piece that a thread takes: row by row, the columns of a row `kThreads` vectors at a time.
+inline constexpr int kItems = kPiece / (kThreads * kColumns);
+inline constexpr int kGroup = 4;  ///< Items taken together, and those on their way.
+
+/// Scratch of a block, in floats: sums of each warp over a row's part of an item.
+inline constexpr int kScratch = kItems * kWarps;
+
+/// Four columns of a row: of the gradient, then of the momentum.
+using Item = Vector<float, kColumns>;
+
+/// Items that a thread keeps in registers, and in shared memory.
+inline constexpr int kRegisters = 8;
+inline constexpr int kShared = kItems - kRegisters;
+inline constexpr size_t kBytes = (kShared + kGroup) * kThreads * sizeof(Item) + kScratch * sizeof(float);
+static_assert(kBytes == kPieceBytes && kShared % kGroup == 0);
+
+/// Brings an item to shared memory, some time before arrived(); zeros where there is none.
+template <class W>
+__device__ __forceinline__ void bring(Item* to, const Place& from, const W& w) {
+  if constexpr (W::kPlain) {
+    const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    const char* source = from.data + static_cast<size_t>(w.first) * sizeof(float);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source), "r"(w.there ? 16 : 0)
+                 : "memory");
+  } else {
+    *to = F32::load<kColumns>(from, w);
+  }
+}
+__device__ inline void sent() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// All but the last `Later` groups that were sent.
+template <int Later>
+__device__ inline void arrived() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
+}
+
+__device__ inline void raise(unsigned* counter) {
+  __syncthreads();
+  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+__device__ inline void poll(const unsigned* counter, unsigned count) {
+  unsigned seen;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  } while (seen < count);
+}
+
+/// What a block leaves for others beside sums per column.
+enum class Sum : int32_t { squares, weighted, instability };
+
+/// What a warp must know of a matrix: lane k has word k, so that nobody waits for memory.  All lanes must ask.
+class Notes {
+ public:
+  __device__ __forceinline__ void read(const ResidentArgs& run, int tensor) {
+    mine_ = tensor < 0 ? 0 : __ldcg(run.a.sheets[tensor].word + threadIdx.x % kWarp);
+  }
+  [[nodiscard]] __device__ __forceinline__ uint64_t word(Word k) const {
+    return __shfl_sync(kAll, mine_, static_cast<int>(k));
+  }
+  [[nodiscard]] __device__ __forceinline__ double number(Word k) const {
+    return __longlong_as_double(static_cast<long long>(word(k)));
+  }
+  [[nodiscard]] __device__ __forceinline__ float rounded(Word k) const { return static_cast<float>(number(k)); }
+  [[nodiscard]] __device__ __forceinline__ int whole(Word k) const { return static_cast<int>(word(k)); }
+  template <class U>
+  [[nodiscard]] __device__ __forceinline__ U* pointer(Word k) const {
+    return reinterpret_cast<U*>(word(k));
+  }
+  [[nodiscard]] __device__ __forceinline__ bool is_active() const { return word(Word::active) != 0; }
+  /// Parameter, gradient or momentum, from an element on.
+  [[nodiscard]] __device__ __forceinline__ Place place(Word data, int64_t first) const {
+    const int64_t cols = whole(Word::cols);
+    return {reinterpret_cast<char*>(pointer<float>(data) + first), nullptr, cols, DType::f32, false, false, 0, 0, cols};
+  }
+
+ private:
+  uint64_t mine_ = 0;
+};
+
+}  // namespace came::cuda

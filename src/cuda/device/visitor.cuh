@@ -1,0 +1,400 @@
+// The visits of a block to a piece of a matrix that stays on the chip: docs/algorithms.md, equations (5) to (13).
+#pragma once
+
+#include "cuda/device/notes.cuh"
+
+namespace came::cuda {
+
+/// One piece of a matrix whose rows take 2^Fold times `kThreads` vectors at most.
+template <class W, int Fold>
+struct Visitor {
+  static constexpr int N = kColumns;
+  static constexpr int kFolds = 1 << Fold;        ///< Items side by side in a row.
+  static constexpr int kRows = kItems >> Fold;    ///< Of a piece.
+  static constexpr int kEach = kThreads / kRows;  ///< Threads that finish a row.
+  static_assert(kGroup % kFolds == 0, "a group is made of whole rows, or of parts of rows that share their columns");
+
+  const ResidentArgs& run;
+  const Notes& notes;
+  const PieceTable& piece;
+  Item* slots;     ///< Of this thread, `kThreads` apart; `kGroup` more for what is on its way.
+  float* scratch;  ///< Of the block.
+  Item (&registers)[kRegisters];
+
+  int thread, lane, warp;
+  int rows, cols, all_rows;
+  int64_t first_row;
+  int row;        ///< That this thread helps to finish.
+  float average;  ///< Of that row: of squared gradients, then of the instability.
+  float factor;   ///< Lane k: of row k.
+  float columns[kFolds][N];
+
+  __device__ __forceinline__ Visitor(const ResidentArgs& r, const Notes& n, const PieceTable& p, Item* items,
+                                     float* sums, Item (&kept)[kRegisters])
+      : run(r),
+        notes(n),
+        piece(p),
+        slots(items + threadIdx.x),
+        scratch(sums),
+        registers(kept),
+        thread(static_cast<int>(threadIdx.x)),
+        lane(thread % kWarp),
+        warp(thread / kWarp),
+        cols(n.whole(Word::cols)),
+        all_rows(n.whole(Word::rows)),
+        row(thread / kEach) {
+    go_to(p.index);
+  }
+
+  __device__ __forceinline__ void go_to(int number) {
+    first_row = static_cast<int64_t>(number) * kRows;
+    const int64_t left = all_rows - first_row;
+    rows = left < kRows ? static_cast<int>(left) : kRows;
+  }
+
+  [[nodiscard]] __device__ __forceinline__ int64_t first() const { return first_row * cols; }
+  [[nodiscard]] __device__ __forceinline__ W at(int item) const {
+    const int i = item >> Fold;
+    const int j = (item & (kFolds - 1)) * kThreads + thread;
+    const bool there = i < rows && j * N < cols;
+    if constexpr (W::kPlain) {
+      return {static_cast<uint32_t>(i * cols + j * N), there};
+    } else {
+      return {i, static_cast<int64_t>(j) * N, there ? N : 0, false, kWarp};
+    }
+  }
+  [[nodiscard]] __device__ __forceinline__ float of_row(int item) const {
+    return __shfl_sync(kAll, factor, item >> Fold);
+  }
+  [[nodiscard]] __device__ bool finishes() const { return thread % kEach == 0 && row < rows; }
+
+  [[nodiscard]] __device__ float* area(int index) const {
+    return run.areas + static_cast<int64_t>(piece.base + index) * run.area;
+  }
+  [[nodiscard]] __device__ double* scalars(int index) const {
+    return reinterpret_cast<double*>(area(index) + run.area) - kScalars;
+  }
+  [[nodiscard]] __device__ float* roots() const { return run.roots + piece.root; }
+
+  /// Calls body(item, stored) for the items in shared memory, a group at a time, and those in registers; after(item,
+  /// values) for each group with what body returned.
+  template <class Body, class After>
+  __device__ __forceinline__ void for_items(const Body& body, const After& after) {
+#pragma unroll 1
+    for (int q = 0; q < kShared; q += kGroup) {
+      float values[kGroup];
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) values[k] = body(q + k, k, slots[(q + k) * kThreads]);
+      after(q, values);
+    }
+#pragma unroll
+    for (int q = kShared; q < kItems; q += kGroup) {
+      float values[kGroup];
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) values[k] = body(q + k, k, registers[q + k - kShared]);
+      after(q, values);
+    }
+  }
+
+  /// Leaves the sum over this warp's share of each item in the scratch.
+  __device__ __forceinline__ void sum_lanes(int item, float (&values)[kGroup]) const {
+    constexpr int kLanes = kWarp / kGroup;
+    const float total = rows_over_warp<Add>(values);
+    if (lane % kLanes == 0) scratch[(item + lane / kLanes) * kWarps + warp] = total;
+  }
+  /// The sum over a row, in each of the threads that finish it.
+  [[nodiscard]] __device__ __forceinline__ float sum_of_row() const {
+    // kFolds items of kWarps numbers, as many as threads or fewer
+    constexpr int kNumbers = kFolds * kWarps;
+    static_assert(kNumbers <= kEach && kEach <= kWarp);
+    const int k = thread % kEach;
+    return over_lanes<Add>(k < kNumbers ? scratch[row * kNumbers + k] : 0.0F, kEach);
+  }
+  /// Sends a number per row to lane k of every warp.
+  __device__ __forceinline__ void spread(float value) {
+    constexpr int kAt = 64;  // beside what a thread may still be adding up
+    if (thread % kEach == 0) scratch[kAt + row] = row < rows ? value : 0.0F;
+    __syncthreads();
+    factor = lane < kRows ? scratch[kAt + lane] : 0.0F;
+    __syncthreads();
+  }
+  /// Adds up the averages of the piece's rows, for all blocks to see.
+  __device__ __forceinline__ void sum_averages(Sum which, bool first_of_block) const {
+    double sum = finishes() ? static_cast<double>(average) : 0.0;
+#pragma unroll
+    for (int step = kEach; step < kWarp; step *= 2) sum += __shfl_xor_sync(kAll, sum, step);
+    auto* warps = reinterpret_cast<double*>(scratch);
+    __syncthreads();
+    if (lane == 0) warps[warp] = sum;
+    __syncthreads();
+    if (thread == 0) {
+      double& sum_of_block = scalars(piece.index)[static_cast<int>(which)];
+      double total = first_of_block ? 0 : sum_of_block;
+      for (int w = 0; w < kWarps; ++w) total += warps[w];
+      sum_of_block = total;
+    }
+  }
+
+  /// All of it, where another launch left it.
+  __device__ __forceinline__ void load(const Place& from) {
+#pragma unroll 1
+    for (int q = 0; q < kShared; ++q) bring(slots + q * kThreads, from, at(q));
+    sent();
+#pragma unroll
+    for (int q = kShared; q < kItems; ++q) registers[q - kShared] = F32::load<N>(from, at(q));
+    arrived<0>();
+  }
+  __device__ __forceinline__ void load_average(Word state) {
+    const float* averages = notes.template pointer<float>(state) + first_row;
+    average = finishes() ? averages[row] : 1.0F;
+  }
+
+  /// (5) for its rows, and the sums over them of the squares, plain and weighted.
+  __device__ __forceinline__ void statistics(bool first_of_block) {
+    float* averages = notes.template pointer<float>(Word::row) + first_row;
+    const float old = finishes() ? averages[row] : 1.0F;
+    const float by = notes.rounded(Word::factor);
+    for_items(
+        [&](int, int, const Item& g) {
+          float x[N];
+#pragma unroll
+          for (int n = 0; n < N; ++n) x[n] = square(g.v[n] * by);
+          return (x[0] + x[1]) + (x[2] + x[3]);
+        },
+        [&](int item, float(&values)[kGroup]) { sum_lanes(item, values); });
+    __syncthreads();
+    const float share = 1.0F / static_cast<float>(cols);
+    average = blend(old, notes.rounded(Word::rate2), sum_of_row() * share + notes.rounded(Word::eps1));
+    if (finishes()) averages[row] = average;
+    sum_averages(Sum::squares, first_of_block);
+    spread(1.0F / average);
+    float plain[kFolds][N] = {};
+    float weighted[kFolds][N] = {};
+    for_items(
+        [&](int item, int k, const Item& g) {
+          const float weight = of_row(item);
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            const float x = square(g.v[n] * by);
+            plain[k % kFolds][n] += x;
+            weighted[k % kFolds][n] += x * weight;
+          }
+          return 0.0F;
+        },
+        [](int, const float(&)[kGroup]) {});
+    leave_columns(plain, 0, first_of_block);
+    leave_columns(weighted, 1, first_of_block);
+  }
+
+  __device__ __forceinline__ void leave_columns(const float (&sums)[kFolds][N], int vector, bool first_of_block) const {
+    auto* to = reinterpret_cast<Item*>(area(piece.index) + vector * cols);
+#pragma unroll
+    for (int c = 0; c < kFolds; ++c) {
+      const int j = c * kThreads + thread;
+      if (j * N >= cols) continue;
+      Item sum = first_of_block ? Item{} : to[j];
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum.v[n] += sums[c][n];
+      to[j] = sum;
+    }
+  }
+
+  /// The piece's share of the columns: their averages, and what later visits multiply with.  Sums of pieces are added
+  /// in f32 by each warp over an eighth of them, in order, then in f64.
+  template <bool Weighted>
+  __device__ __forceinline__ void finish_columns(const unsigned* counter) {
+    constexpr int kUnit = 8;  // columns that share a sector of memory
+    auto* averages = notes.template pointer<float>(Weighted ? Word::col : Word::res_col);
+    const float rate = notes.rounded(Weighted ? Word::rate2 : Word::rate3);
+    const double eps = notes.number(Weighted ? Word::eps1 : Word::eps2);
+    const double share = notes.number(Word::share_of_row);
+    const int width = ((cols + piece.count - 1) / piece.count + kUnit - 1) / kUnit * kUnit;
+    const int begin = piece.index * width;
+    const int count = cols - begin < width ? cols - begin : width;
+    const int run_of_warp = (piece.count + kWarps - 1) / kWarps;
+    const int first = warp * run_of_warp;
+    const int last = first + run_of_warp < piece.count ? first + run_of_warp : piece.count;
+    double over = 0;
+    float old = warp == 0 && lane < count ? averages[begin + lane] : 0.0F;
+    if (counter != nullptr) {
+      if (thread == 0) poll(counter, static_cast<unsigned>(piece.count) * (Weighted ? 1U : 3U));
+      __syncthreads();
+    }
+    for (int from = 0; from < count; from += kWarp) {
+      const int j = begin + from + lane;
+      const bool there = from + lane < count;
+      float sums[2] = {0.0F, 0.0F};
+      constexpr int kTogether = 16;
+#pragma unroll 1
+      for (int k = first; k < last; k += kTogether) {
+        float loaded[2][kTogether];
+#pragma unroll
+        for (int x = 0; x < kTogether; ++x) {
+          const bool has = there && k + x < last;
+          const float* sum = area(k + x) + j;
+          loaded[0][x] = has ? __ldcg(sum) : 0.0F;
+          loaded[1][x] = Weighted && has ? __ldcg(sum + cols) : 0.0F;
+        }
+#pragma unroll
+        for (int x = 0; x < kTogether; ++x) {
+          sums[0] += loaded[0][x];
+          sums[1] += loaded[1][x];
+        }
+      }
+      double total[2] = {0, 0};
+#pragma unroll
+      for (int v = 0; v < (Weighted ? 2 : 1); ++v) {
+        __syncthreads();
+        scratch[warp * kWarp + lane] = sums[v];
+        __syncthreads();
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) total[v] += static_cast<double>(scratch[w * kWarp + lane]);
+      }
+      if (warp == 0 && there) {
+        if (from > 0) old = averages[j];
+        const float c = blend(old, rate, static_cast<float>(total[0] * share + eps));
+        averages[j] = c;
+        roots()[j] = 1.0F / sqrtf(c);
+        over += static_cast<double>(static_cast<float>(total[1]) / c);
+      }
+    }
+    if (Weighted && warp == 0) {
+      over = over_lanes<Add>(over, kWarp);
+      if (thread == 0) scalars(piece.index)[static_cast<int>(Sum::weighted)] = over;
+    }
+  }
+
+  /// Fetches the columns' factors, and adds up the pieces' scalars.
+  template <int Count>
+  __device__ __forceinline__ void gather(Sum which, double (&sums)[Count]) {
+    static_assert(kTeams * kMostPieces <= kThreads);
+#pragma unroll
+    for (int v = 0; v < Count; ++v) {
+      sums[v] = thread < piece.count ? __ldcg(scalars(thread) + static_cast<int>(which) + v) : 0.0;
+    }
+#pragma unroll
+    for (int c = 0; c < kFolds; ++c) {
+      const int j = c * kThreads + thread;
+      const auto* from = reinterpret_cast<const float4*>(roots());
+      const float4 root = j * N < cols ? __ldcg(from + j) : float4{0, 0, 0, 0};
+      columns[c][0] = root.x;
+      columns[c][1] = root.y;
+      columns[c][2] = root.z;
+      columns[c][3] = root.w;
+    }
+    auto* warps = reinterpret_cast<double*>(scratch);
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < Count; ++v) {
+      const double of_warp = over_lanes<Add>(sums[v], kWarp);
+      if (lane == 0) warps[v * kWarps + warp] = of_warp;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < Count; ++v) {
+      sums[v] = 0;
+      for (int w = 0; w < kWarps; ++w) sums[v] += warps[v * kWarps + w];
+    }
+  }
+
+  /// What of momentum or parameters is on its way.
+  __device__ __forceinline__ Item& ring(int item) const { return slots[(kShared + item % kGroup) * kThreads]; }
+  __device__ __forceinline__ void start(const Place& from) const {
+#pragma unroll
+    for (int q = 0; q < kGroup; ++q) {
+      bring(&ring(q), from, at(q));
+      sent();
+    }
+  }
+
+  /// (7) to (10): the momentum, and the sums of the instability.  Parameters are sent for when room is left.
+  /// Waits for its turn as late as it can: turn(true) before the first element, turn(false) after the last.
+  template <class Turn>
+  __device__ __forceinline__ void momentum(bool first_of_block, const Turn& turn) {
+    double sums[2];
+    gather(Sum::squares, sums);
+    const double share = notes.number(Word::share_of_row);
+    const double mean = sums[0] * share;
+    const float rms = sqrtf(static_cast<float>(mean * sums[1] * share) / static_cast<float>(cols));
+    const float most = notes.rounded(Word::clip);
+    const float ratio = rms > most ? rms / most : 1.0F;  // a NaN does not clip
+    const float factor_of_row =
+        notes.rounded(Word::factor) * (sqrtf(static_cast<float>(mean)) / ratio) / sqrtf(average);
+    turn(true);
+    spread(factor_of_row);
+    float* averages = notes.template pointer<float>(Word::res_row) + first_row;
+    const float residual = finishes() ? averages[row] : 1.0F;
+    const float rate = notes.rounded(Word::rate1);
+    const Place place = notes.place(Word::momentum, first());
+    const Place param = notes.place(Word::param, first());
+    float over[kFolds][N] = {};
+    for_items(
+        [&](int item, int k, Item& stored) {
+          const W w = at(item);
+          const float by = of_row(item);
+          arrived<kGroup - 1>();
+          const Item old = ring(k);
+          float u[N];
+          float m[N];
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            u[n] = stored.v[n] * by * columns[k % kFolds][n];
+            m[n] = blend(old.v[n], rate, u[n]);
+          }
+          F32::store(place, w, m);
+          const int later = item + kGroup;
+          if (later < kItems) {
+            bring(&ring(k), place, at(later));
+          } else {
+            bring(&ring(k), param, at(later - kItems));
+          }
+          sent();
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            stored.v[n] = m[n];
+            u[n] = square(u[n] - m[n]);
+            over[k % kFolds][n] += u[n];
+          }
+          return (u[0] + u[1]) + (u[2] + u[3]);
+        },
+        [&](int item, float(&values)[kGroup]) { sum_lanes(item, values); });
+    turn(false);
+    leave_columns(over, 0, first_of_block);
+    __syncthreads();
+    const float of_columns = 1.0F / static_cast<float>(cols);
+    average = blend(residual, notes.rounded(Word::rate3), sum_of_row() * of_columns + notes.rounded(Word::eps2));
+    if (finishes()) averages[row] = average;
+    sum_averages(Sum::instability, first_of_block);
+  }
+
+  /// (12), (13), likewise; where an item was, `refill` may bring the next piece's.
+  template <class Refill, class Turn>
+  __device__ __forceinline__ void apply(const Refill& refill, const Turn& turn) {
+    double sums[1];
+    gather(Sum::instability, sums);
+    const double mean = sums[0] * notes.number(Word::share_of_row) * notes.number(Word::correction);
+    const float factor_of_row = notes.rounded(Word::lr) * sqrtf(static_cast<float>(mean)) / sqrtf(average);
+    turn(true);
+    spread(factor_of_row);
+    const float decay = notes.rounded(Word::decay);
+    const Place param = notes.place(Word::param, first());
+    for_items(
+        [&](int item, int k, Item& stored) {
+          const float by = of_row(item);
+          arrived<kGroup - 1>();
+          const Item old = ring(k);
+          float p[N];
+#pragma unroll
+          for (int n = 0; n < N; ++n) p[n] = moved(old.v[n], decay, stored.v[n] * by * columns[k % kFolds][n]);
+          F32::store(param, at(item), p);
+          if (item + kGroup < kItems) bring(&ring(k), param, at(item + kGroup));
+          refill(item, stored);
+          sent();
+          return 0.0F;
+        },
+        [](int, const float(&)[kGroup]) {});
+    turn(false);
+  }
+};
+
+}  // namespace came::cuda
