@@ -67,8 +67,9 @@ def captured(running, device: Host | Cuda) -> tuple[list, str | None]:
     return [replay] if replay else [], None
 
 
-def measure(subject, running, baseline, count: int, device: Host | Cuda, settings: dict) -> dict:
+def measure(subject, running, baseline, shapes: Shapes, device: Host | Cuda, settings: dict) -> dict:
     """One row of the table."""
+    count = sum(map(math.prod, shapes))
     memory = device.step_memory(running.step)
     host = host_seconds(device, running.step)
     graph, graph_error = captured(running, device)
@@ -76,6 +77,8 @@ def measure(subject, running, baseline, count: int, device: Host | Cuda, setting
     seconds = seconds_in_turn(device, steps, settings["repetitions"], settings["time_limit"])
     nanoseconds = float(np.median(seconds[:, 1])) / count * 1e9
     moved, buffers = subject.bytes_moved, running.buffer_bytes
+    if callable(moved):
+        moved = moved(shapes)
     return {
         "name": subject.name,
         "optimizer": subject.optimizer,
@@ -112,7 +115,7 @@ def measure_group(document: Document, name: str, shapes: Shapes, group: list, de
 
     def row(subject) -> dict:
         running = baseline if subject is group[0] else prepare(subject, params, device)
-        result = measure(subject, running, baseline, count, device, document.content["settings"])
+        result = measure(subject, running, baseline, shapes, device, document.content["settings"])
         if result["graph_error"]:
             document.skip(f"{name}: {subject.name}: graph", result["graph_error"])
         return result

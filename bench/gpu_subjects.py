@@ -3,6 +3,9 @@
 Besides what subjects.py has there is a CAME that anyone could write: the equations in plain torch, for torch.compile.
 """
 
+import math
+from dataclasses import replace
+
 import torch
 
 from subjects import (CAME_PYTORCH, DECAY, FOREACH, LR, TRANSFORMERS, Parameters, Subject, bytes_moved, ours, package,
@@ -75,6 +78,22 @@ def _bf16(word: str, momentum: str, **options) -> Subject:
     return ours(word, f"bf16, {momentum} momentum", momentum, "bf16", **options)
 
 
+def _came_moves(shapes: list[list[int]]) -> float:
+    """Where matrices stay on the chip: docs/performance.md.  Per parameter, on average."""
+    streamed, kept = bytes_moved("came", "f32", "f32"), 20
+    device = torch.cuda.get_device_properties(0) if torch.cuda.is_available() else None
+    if device is None or device.multi_processor_count < 128 or device.shared_memory_per_multiprocessor < 228 << 10:
+        return streamed
+
+    def each(shape: list[int]) -> float:
+        rows, cols = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
+        rows_of_piece = 32 if cols <= 1024 else 16 if cols <= 2048 else 8
+        stays = rows * cols > 1 << 15 and 512 <= cols <= 4096 and cols % 4 == 0 and rows <= 128 * rows_of_piece
+        return kept if stays else streamed
+
+    return sum(math.prod(s) * each(s) for s in shapes) / sum(map(math.prod, shapes))
+
+
 SUBJECTS = [
     _fused("", bytes_moved("adamw", "f32", "f32")),  # against itself: how far two equal measurements differ
     FOREACH,
@@ -82,8 +101,8 @@ SUBJECTS = [
     package("adamw", "AdamW", weight_decay=DECAY),
     CAME_PYTORCH,
     Subject("came", "torch-compile", CompiledCame),
-    ours("came"),
-    package("came", "CAME"),
+    replace(ours("came"), bytes_moved=_came_moves),
+    replace(package("came", "CAME"), bytes_moved=_came_moves),
     *(ours("came", f"{momentum} momentum", momentum) for momentum in ("bf16", "int8", "int4")),
     rival("adafactor", "torch-foreach", torch.optim.Adafactor, foreach=True),
     TRANSFORMERS,

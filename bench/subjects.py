@@ -104,7 +104,7 @@ class Subject:
     make: Callable[[Parameters], Ours | Rival]
     variant: str = ""
     dtype: torch.dtype = torch.float32
-    bytes_moved: float | None = None  # of the rivals we do not know
+    bytes_moved: float | Callable[[list[list[int]]], float] | None = None  # of the rivals we do not know
     against: "Subject | None" = None  # a second baseline, in the subject's dtype
 
     @property
