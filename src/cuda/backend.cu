@@ -235,15 +235,15 @@ class Call {
     auto* areas = static_cast<double*>(step_.workspace);
     if (room_for_pieces(plan_, residents.floats()) > 0) {
       areas = reinterpret_cast<double*>(args_.turns + residents.turns());
-      if (reinterpret_cast<uintptr_t>(areas) % kAlignment != 0) ++areas;
     }
+    if (reinterpret_cast<uintptr_t>(areas) % kAlignment != 0) ++areas;
     ResidentArgs run{};
     run.a = args_;
     run.large = tables_.pieces;
     run.large_count = residents.large;
     run.pieces = tables_.pieces + residents.large;
     run.areas = reinterpret_cast<float*>(areas);
-    run.roots = run.areas + kTeams * kMostPieces * residents.area;
+    run.results = run.areas + residents.blocks * residents.area;
     run.area = residents.area;
     run.waves = residents.waves;
     run_resident(run, residents.side_by_side && whole, aligned_, stream_);

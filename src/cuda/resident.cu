@@ -8,6 +8,7 @@
 //
 // Where blocks cannot run side by side, the same functions run one after the other, a launch each, and read again what
 // they would have kept: the same bits.
+#include <algorithm>
 #include <type_traits>
 
 #include "cuda/device/visitor.cuh"
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, kTeams)
   if (large >= 0) piece.index = static_cast<int32_t>(blockIdx.x);
   Notes notes;
   notes.read(run, piece.tensor);
-  if (!notes.is_active()) return;
+  if (!notes.is_active() || piece.index >= piece.count) return;
   with_fold(notes.whole(Word::cols), [&](auto fold) {
     Visitor<W, decltype(fold)::value> visit(run, notes, piece, items, scratch, registers);
     visit_all(visit, notes, stage);
@@ -273,8 +274,10 @@ bool fits_the_chip() {
   allow_memory(streaming_kernel<Where<false>>);
   allow_memory(resident_kernel);
   allow_memory(large_kernel);
+  int of_large = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, resident_kernel, kThreads, kBytes), "occupancy");
-  return cooperative != 0 && blocks * multiprocessors >= kTeams * kMostPieces;  // `large_kernel` asks for no more
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel, kThreads, kBytes), "occupancy");
+  return cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
 }
 
 void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, cudaStream_t stream) {

@@ -42,23 +42,24 @@ inline constexpr int kPieceBytes = 28 * 1024 * 4 + 1024;
 
 /// What one block takes in one wave; of a large matrix every count-th piece.
 struct PieceTable {
-  int32_t tensor;  ///< -1: nothing.
-  int32_t index;   ///< Of the block among those of the matrix,
-  int32_t count;   ///< which has so many.
-  int32_t base;    ///< The first of them.
-  int32_t root;    ///< Where the factors of the matrix's columns begin.
+  int32_t tensor;   ///< -1: nothing.
+  int32_t index;    ///< Of the block among those of the matrix,
+  int32_t count;    ///< which has so many.
+  int32_t base;     ///< The first of them.
+  int32_t results;  ///< Where the matrix's own begin: factors of its columns, then scalars of its blocks.
 };
 
 /// Waves of matrices, and before them those that all blocks take together.
 struct Residents {
   int32_t large = 0;
   int32_t waves = 0;
-  int64_t area = 0;           ///< Floats that a block leaves for others.
-  int64_t roots = 0;          ///< Floats of column factors of a wave.
+  int64_t blocks = 0;         ///< That take any.
+  int64_t area = 0;           ///< Floats that a block leaves for others of its matrix: two sums per column.
+  int64_t results = 0;        ///< Floats of all matrices' results.
   bool side_by_side = false;  ///< In a call that runs the whole step.
 
   /// Floats of workspace that they take.
-  [[nodiscard]] int64_t floats() const { return kTeams * (kMostPieces * area + roots); }
+  [[nodiscard]] int64_t floats() const { return blocks * area + results; }
   /// Counters of turns.
   [[nodiscard]] int64_t turns() const { return 2 * int64_t{waves} * kTurnPitch; }
 };
@@ -69,7 +70,7 @@ struct ResidentArgs {
   const PieceTable* large;
   const PieceTable* pieces;
   float* areas;
-  float* roots;
+  float* results;
   int64_t area;
   int32_t large_count;
   int32_t waves;

@@ -202,8 +202,7 @@ bool is_resident(const core::Plan& plan, const TensorTable& t) {
   constexpr int64_t kNarrowest = 512;
   constexpr int64_t kWidest = 4096;
   constexpr int64_t kMostNumber = int64_t{1} << 24;
-  if (plan.algorithm != Algorithm::came || !t.factored || t.owner != Owner::rows || t.sharded || t.batch != 1)
-    return false;
+  if (!t.factored || t.owner != Owner::rows || t.sharded || t.batch != 1) return false;
   if (t.cols < kNarrowest || t.cols > kWidest || pieces_of(t.rows, t.cols) > kMostNumber) return false;
   return kind_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Kind::f32_f32;
 }
@@ -230,7 +229,7 @@ Content content_of(const core::Plan& plan) {
     }
     c.tensors.push_back(table);
   }
-  if (has_room(plan.device_index)) {
+  if (plan.algorithm == Algorithm::came && has_room(plan.device_index)) {
     for (TensorTable& t : c.tensors) t.resident = is_resident(plan, t);
   }
   std::tie(c.pieces, c.residents) = waves_of(c.tensors);
@@ -306,9 +305,9 @@ Room room_of(const core::Plan& plan) {
 }
 
 int64_t room_for_pieces(const core::Plan& plan, int64_t floats) {
-  const int64_t needed = words(floats * static_cast<int64_t>(sizeof(float)));
+  const int64_t needed = words(floats * static_cast<int64_t>(sizeof(float))) + 1;  // from a multiple of 16 bytes on
   // Before what is derived lies what other tensors' tiles left: by then nobody reads it.
-  return needed <= plan.derived_offset ? 0 : needed + 1;
+  return needed <= plan.derived_offset ? 0 : needed;
 }
 
 int64_t room_in_all(const core::Plan& plan) {

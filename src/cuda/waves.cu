@@ -8,10 +8,7 @@
 namespace came::cuda {
 namespace {
 
-struct Wave {
-  std::vector<PieceTable> pieces;
-  int64_t cols = 0;
-};
+using Wave = std::vector<PieceTable>;
 
 }  // namespace
 
@@ -29,43 +26,43 @@ bool has_room(int device) {
          of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kNeeded) >= kNeeded;
 }
 
-// Each matrix goes into the first wave that has room.
+// Each matrix goes into the first wave that has room.  Matrices of different waves may be under way at the same time,
+// and so has each its own place for results.
 std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorTable>& tensors) {
   std::vector<PieceTable> all;
   std::vector<Wave> waves;
+  Residents residents;
   size_t open = 0;  // all before are full
-  int64_t widest = 0;
   for (size_t tensor = 0; tensor < tensors.size(); ++tensor) {
     const TensorTable& t = tensors[tensor];
     if (!t.resident) continue;
     const auto index = static_cast<int32_t>(tensor);
-    const auto count = static_cast<int32_t>(pieces_of(t.rows, t.cols));
-    widest = std::max(widest, t.cols);
-    if (count > kMostPieces) {
-      all.push_back({index, 0, std::min(count, kTeams * kMostPieces), 0, 0});
-      continue;
+    const auto pieces = static_cast<int32_t>(pieces_of(t.rows, t.cols));
+    const bool large = pieces > kMostPieces;
+    const int32_t count = large ? std::min(pieces, kTeams * kMostPieces) : pieces;
+    int32_t base = 0;
+    if (large) {
+      all.push_back({index, 0, count, base, static_cast<int32_t>(residents.results)});
+    } else {
+      size_t k = open;
+      while (k < waves.size() && waves[k].size() + static_cast<size_t>(count) > kMostPieces) ++k;
+      if (k == waves.size()) waves.emplace_back();
+      base = static_cast<int32_t>(waves[k].size()) + static_cast<int32_t>(k) % kTeams * kMostPieces;
+      for (int32_t piece = 0; piece < count; ++piece) {
+        waves[k].push_back({index, piece, count, base, static_cast<int32_t>(residents.results)});
+      }
+      while (open < waves.size() && waves[open].size() == kMostPieces) ++open;
     }
-    size_t k = open;
-    while (k < waves.size() && waves[k].pieces.size() + static_cast<size_t>(count) > kMostPieces) ++k;
-    if (k == waves.size()) waves.emplace_back();
-    const auto team = static_cast<int32_t>(k) % kTeams;
-    const auto base = static_cast<int32_t>(waves[k].pieces.size()) + team * kMostPieces;
-    for (int32_t piece = 0; piece < count; ++piece) {
-      waves[k].pieces.push_back({index, piece, count, base, static_cast<int32_t>(waves[k].cols)});
-    }
-    waves[k].cols += t.cols;
-    while (open < waves.size() && waves[open].pieces.size() == kMostPieces) ++open;
+    constexpr int64_t kFloats = sizeof(double) / sizeof(float);
+    residents.results += t.cols + count * kScalars * kFloats;
+    residents.area = std::max(residents.area, 2 * t.cols);
+    residents.blocks = std::max<int64_t>(residents.blocks, base + count);
   }
-  int64_t most = widest;
-  for (const Wave& wave : waves) most = std::max(most, wave.cols);
-  if (widest == 0) return {};
-  const Residents residents{static_cast<int32_t>(all.size()), static_cast<int32_t>(waves.size()),
-                            2 * (widest + kScalars), most, false};
-  for (size_t k = 0; k < waves.size(); ++k) {
-    const auto team = static_cast<int32_t>(k) % kTeams;
-    for (PieceTable& piece : waves[k].pieces) piece.root += team * static_cast<int32_t>(most);
-    waves[k].pieces.resize(kMostPieces, {-1, 0, 0, 0, 0});
-    all.insert(all.end(), waves[k].pieces.begin(), waves[k].pieces.end());
+  residents.large = static_cast<int32_t>(all.size());
+  residents.waves = static_cast<int32_t>(waves.size());
+  for (Wave& wave : waves) {
+    wave.resize(kMostPieces, {-1, 0, 0, 0, 0});
+    all.insert(all.end(), wave.begin(), wave.end());
   }
   return {all, residents};
 }

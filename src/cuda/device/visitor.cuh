@@ -71,10 +71,11 @@ struct Visitor {
   [[nodiscard]] __device__ float* area(int index) const {
     return run.areas + static_cast<int64_t>(piece.base + index) * run.area;
   }
+  /// What one of the matrix's blocks leaves beside sums per column.
   [[nodiscard]] __device__ double* scalars(int index) const {
-    return reinterpret_cast<double*>(area(index) + run.area) - kScalars;
+    return reinterpret_cast<double*>(roots() + cols) + index * kScalars;
   }
-  [[nodiscard]] __device__ float* roots() const { return run.roots + piece.root; }
+  [[nodiscard]] __device__ float* roots() const { return run.results + piece.results; }
 
   /// Calls body(item, stored) for the items in shared memory, a group at a time, and those in registers; after(item,
   /// values) for each group with what body returned.
@@ -135,7 +136,7 @@ struct Visitor {
     }
   }
 
-  /// All of it, where another launch left it.
+  /// All of it at once, where nothing was sent for before.
   __device__ __forceinline__ void load(const Place& from) {
 #pragma unroll 1
     for (int q = 0; q < kShared; ++q) bring(slots + q * kThreads, from, at(q));
@@ -255,7 +256,7 @@ struct Visitor {
         const float c = blend(old, rate, static_cast<float>(total[0] * share + eps));
         averages[j] = c;
         roots()[j] = 1.0F / sqrtf(c);
-        over += static_cast<double>(static_cast<float>(total[1]) / c);
+        over += total[1] * static_cast<double>(1.0F / c);  // the quotient may be beyond f32
       }
     }
     if (Weighted && warp == 0) {
