@@ -387,7 +387,8 @@ CAME_API came_status came_plan_reduction(const came_plan* plan, int32_t phase, i
                                          came_reduction* reduction);
 /** Bytes of everything a plan needs. */
 CAME_API came_status came_plan_memory(const came_plan* plan, came_memory* memory);
-/** Runs one phase; the ranks of a sharded plan then all-reduce its reductions and run the next. */
+/** Runs one phase; the ranks of a sharded plan then all-reduce its reductions and run the next.  Gradients and scalars
+   stay as they are from the first phase to the last. */
 CAME_API came_status came_plan_run_phase(const came_plan* plan, int32_t phase, const came_step* step);
 /** Runs all phases; refused for a sharded plan, whose reductions need the caller. */
 CAME_API came_status came_plan_step(const came_plan* plan, const came_step* step);

@@ -8,235 +8,14 @@
 //
 // Where blocks cannot run side by side, the same functions run one after the other, a launch each, and read again what
 // they would have kept: the same bits.
-#include <algorithm>
-#include <type_traits>
+#include <cuda_runtime.h>
 
-#include "cuda/device/visitor.cuh"
+#include <algorithm>
+
+#include "cuda/device/residents.cuh"
 
 namespace came::cuda {
 namespace {
-
-/// Calls f with the fold of a width.
-template <class F>
-__device__ __forceinline__ void with_fold(int64_t cols, const F& f) {
-  if (cols <= kThreads * kColumns) {
-    f(std::integral_constant<int, 0>{});
-  } else if (cols <= 2 * kThreads * kColumns) {
-    f(std::integral_constant<int, 1>{});
-  } else {
-    f(std::integral_constant<int, 2>{});
-  }
-}
-
-/// Brings item after item of a piece's gradient.
-template <class W>
-struct Refill {
-  Place grad{};
-  int rows = 0;
-  int cols = 0;
-  int fold = 0;
-
-  __device__ __forceinline__ Refill(const Notes& notes, int index) {
-    if (!notes.is_active()) return;
-    cols = notes.whole(Word::cols);
-    fold = fold_of(cols);
-    const int most = kItems >> fold;
-    const int first = index * most;
-    const int left = notes.whole(Word::rows) - first;
-    rows = left < most ? left : most;
-    grad = notes.place(Word::grad, static_cast<int64_t>(first) * cols);
-  }
-  [[nodiscard]] __device__ __forceinline__ W at(int item) const {
-    const int i = item >> fold;
-    const int j = (item & ((1 << fold) - 1)) * kThreads + static_cast<int>(threadIdx.x);
-    const bool there = i < rows && j * kColumns < cols;
-    if constexpr (W::kPlain) {
-      return {static_cast<uint32_t>(i * cols + j * kColumns), there};
-    } else {
-      return {i, static_cast<int64_t>(j) * kColumns, there ? kColumns : 0, false, kWarp};
-    }
-  }
-  __device__ __forceinline__ void operator()(int item, Item& to) const {
-    if (item < kShared) {
-      bring(&to, grad, at(item));
-    } else {
-      to = F32::load<kColumns>(grad, at(item));
-    }
-  }
-};
-
-/// Where a wave stands in the turns that waves take: how many of its blocks are done with a visit.
-__device__ inline unsigned* turn_of(const ResidentArgs& run, int wave, int visit) {
-  return run.a.turns + (2 * wave + visit) * kTurnPitch;
-}
-/// Waits until the visit before this one is nearly over: momentum of all teams, then parameters of all teams.  One
-/// thread waits; the next barrier holds the others.
-__device__ inline void take_turn(const ResidentArgs& run, int wave, int visit) {
-  const int team = wave % kTeams;
-  int before = wave - 1;
-  int what = visit;
-  if (team == 0) {
-    what = 1 - visit;
-    if (visit == 1) before = wave + kTeams - 1 < run.waves ? wave + kTeams - 1 : run.waves - 1;
-    if (visit == 1 && before == wave) return;
-  }
-  if (before >= 0) poll(turn_of(run, before, what), kNearly);
-}
-__device__ inline void end_turn(const ResidentArgs& run, int wave, int visit) {
-  atomicAdd(turn_of(run, wave, visit), 1U);
-}
-/// Both, for a visitor.
-struct Turn {
-  const ResidentArgs& run;
-  int wave;
-  int visit;
-
-  __device__ __forceinline__ void operator()(bool begins) const {
-    if (threadIdx.x != 0) return;
-    if (begins) {
-      take_turn(run, wave, visit);
-    } else {
-      end_turn(run, wave, visit);
-    }
-  }
-};
-
-extern __shared__ __align__(16) unsigned char resident_memory[];
-
-/// One visit to all pieces of a block, each read from memory.
-template <class V>
-__device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage stage) {
-  if (stage == Stage::squares) return visit.template finish_columns<true>(nullptr);
-  if (stage == Stage::instability) return visit.template finish_columns<false>(nullptr);
-  const int first = visit.piece.index;
-  for (int number = first; number * int64_t{V::kRows} < visit.all_rows; number += visit.piece.count) {
-    visit.go_to(number);
-    if (stage == Stage::statistics) {
-      visit.load(notes.place(Word::grad, visit.first()));
-      visit.statistics(number == first);
-    } else if (stage == Stage::momentum) {
-      visit.load(notes.place(Word::grad, visit.first()));
-      visit.load_average(Word::row);
-      visit.start(notes.place(Word::momentum, visit.first()));
-      visit.momentum(number == first, [](bool) {});
-    } else {
-      visit.load(notes.place(Word::momentum, visit.first()));
-      visit.load_average(Word::res_row);
-      visit.start(notes.place(Word::param, visit.first()));
-      visit.apply([](int, const Item&) {}, [](bool) {});
-    }
-    arrived<0>();
-  }
-}
-
-/// Matrices of more pieces than a team has blocks: all of them take each together, and read again what they cannot
-/// keep.
-__global__ void __launch_bounds__(kThreads, kTeams) large_kernel(const __grid_constant__ ResidentArgs run) {
-  if (is_skipped(run.a)) return;
-  auto* items = reinterpret_cast<Item*>(resident_memory);
-  auto* scratch = reinterpret_cast<float*>(items + (kShared + kGroup) * kThreads);
-  Item registers[kRegisters];
-  for (int k = 0; k < run.large_count; ++k) {
-    PieceTable piece = run.large[k];
-    piece.index = static_cast<int32_t>(blockIdx.x);
-    Notes notes;
-    notes.read(run, piece.tensor);
-    if (!notes.is_active() || piece.index >= piece.count) continue;
-    with_fold(notes.whole(Word::cols), [&](auto fold) {
-      Visitor<Where<true>, decltype(fold)::value> visit(run, notes, piece, items, scratch, registers);
-      auto* counter = notes.template pointer<unsigned>(Word::counter);
-      unsigned arrivals = 0;
-#pragma unroll 1
-      for (int stage = 0; stage < static_cast<int>(Stage::apply); ++stage) {
-        visit_all(visit, notes, static_cast<Stage>(stage));
-        raise(counter);
-        arrivals += static_cast<unsigned>(piece.count);
-        if (threadIdx.x == 0) poll(counter, arrivals);
-        __syncthreads();
-      }
-      visit_all(visit, notes, Stage::apply);
-    });
-  }
-}
-
-/// All visits: every block of the grid runs at once.
-__global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid_constant__ ResidentArgs run) {
-  using W = Where<true>;
-  if (is_skipped(run.a)) return;
-  auto* items = reinterpret_cast<Item*>(resident_memory);
-  auto* scratch = reinterpret_cast<float*>(items + (kShared + kGroup) * kThreads);
-  Item registers[kRegisters];
-  const int team = static_cast<int>(blockIdx.x) / kMostPieces;
-  const int block = static_cast<int>(blockIdx.x) % kMostPieces;
-  const auto fill = [&](const Refill<W>& refill) {
-#pragma unroll 1
-    for (int q = 0; q < kShared; ++q) refill(q, items[q * kThreads + threadIdx.x]);
-    sent();
-#pragma unroll
-    for (int q = kShared; q < kItems; ++q) refill(q, registers[q - kShared]);
-  };
-  const auto piece_of = [&](int wave) {
-    return wave < run.waves ? run.pieces[static_cast<int64_t>(wave) * kMostPieces + block] : PieceTable{-1, 0, 0, 0, 0};
-  };
-  PieceTable piece = piece_of(team);
-  Notes notes;
-  notes.read(run, piece.tensor);
-  fill(Refill<W>(notes, piece.index));
-  for (int wave = team; wave < run.waves; wave += kTeams) {
-    const PieceTable later = piece_of(wave + kTeams);
-    Notes of_later;
-    if (!notes.is_active()) {
-      Turn{run, wave, 0}(false);
-      Turn{run, wave, 1}(false);
-      of_later.read(run, later.tensor);
-      arrived<0>();
-      fill(Refill<W>(of_later, later.index));
-    } else {
-      with_fold(notes.whole(Word::cols), [&](auto fold) {
-        Visitor<W, decltype(fold)::value> visit(run, notes, piece, items, scratch, registers);
-        auto* counter = notes.template pointer<unsigned>(Word::counter);
-        const auto all = static_cast<unsigned>(piece.count);
-        visit.start(notes.place(Word::momentum, visit.first()));
-        arrived<kGroup>();
-        visit.statistics(true);
-        raise(counter);
-        visit.template finish_columns<true>(counter);
-        raise(counter);
-        of_later.read(run, later.tensor);
-        if (threadIdx.x == 0) poll(counter, 2 * all);
-        __syncthreads();
-        visit.momentum(true, Turn{run, wave, 0});
-        raise(counter);
-        visit.template finish_columns<false>(counter);
-        raise(counter);
-        if (threadIdx.x == 0) poll(counter, 4 * all);
-        __syncthreads();
-        visit.apply(Refill<W>(of_later, later.index), Turn{run, wave, 1});
-      });
-    }
-    piece = later;
-    notes = of_later;
-  }
-}
-
-/// One part of it: for the pieces of as many waves as there are teams, or for a large matrix.
-template <class W>
-__global__ void __launch_bounds__(kThreads, kTeams)
-    streaming_kernel(const __grid_constant__ ResidentArgs run, int wave, int large, Stage stage) {
-  if (is_skipped(run.a)) return;
-  auto* items = reinterpret_cast<Item*>(resident_memory);
-  auto* scratch = reinterpret_cast<float*>(items + (kShared + kGroup) * kThreads);
-  Item registers[kRegisters];
-  PieceTable piece = large >= 0 ? run.large[large] : run.pieces[static_cast<int64_t>(wave) * kMostPieces + blockIdx.x];
-  if (large >= 0) piece.index = static_cast<int32_t>(blockIdx.x);
-  Notes notes;
-  notes.read(run, piece.tensor);
-  if (!notes.is_active() || piece.index >= piece.count) return;
-  with_fold(notes.whole(Word::cols), [&](auto fold) {
-    Visitor<W, decltype(fold)::value> visit(run, notes, piece, items, scratch, registers);
-    visit_all(visit, notes, stage);
-  });
-}
 
 constexpr Stage kStages[] = {Stage::statistics, Stage::squares, Stage::momentum, Stage::instability, Stage::apply};
 
@@ -272,11 +51,13 @@ bool fits_the_chip() {
   check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "cooperative launch");
   allow_memory(streaming_kernel<Where<true>>);
   allow_memory(streaming_kernel<Where<false>>);
-  allow_memory(resident_kernel);
-  allow_memory(large_kernel);
+  allow_memory(resident_kernel<Where<true>>);
+  allow_memory(large_kernel<Where<true>>);
   int of_large = 0;
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, resident_kernel, kThreads, kBytes), "occupancy");
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel, kThreads, kBytes), "occupancy");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, resident_kernel<Where<true>>, kThreads, kBytes),
+        "occupancy");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel<Where<true>>, kThreads, kBytes),
+        "occupancy");
   return cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
 }
 
@@ -293,8 +74,8 @@ void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, cuda
   config.stream = stream;
   config.attrs = &cooperative;
   config.numAttrs = 1;
-  if (run.large_count > 0) check(cudaLaunchKernelEx(&config, large_kernel, run), "step: a launch failed");
-  if (run.waves > 0) check(cudaLaunchKernelEx(&config, resident_kernel, run), "step: a launch failed");
+  if (run.large_count > 0) check(cudaLaunchKernelEx(&config, large_kernel<Where<true>>, run), "step: a launch failed");
+  if (run.waves > 0) check(cudaLaunchKernelEx(&config, resident_kernel<Where<true>>, run), "step: a launch failed");
 }
 
 }  // namespace came::cuda

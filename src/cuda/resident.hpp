@@ -8,17 +8,12 @@
 #include <vector>
 
 #include "cuda/tables.hpp"
+#include "cuda/teams.hpp"
 
 namespace came::cuda {
 
 /// Elements of a piece, fewer where rows are narrow: as many as one block keeps.
 inline constexpr int64_t kPiece = int64_t{1} << 15;
-
-/// Blocks that run side by side in a team, and pieces of a matrix that one takes.
-inline constexpr int kMostPieces = 128;
-
-/// Teams: as many as a multiprocessor holds blocks.
-inline constexpr int kTeams = 2;
 
 /// A visit is nearly over when so many blocks of a wave are done with it.
 inline constexpr unsigned kNearly = 2;

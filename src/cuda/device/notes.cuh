@@ -1,8 +1,8 @@
-// What blocks that keep a piece of a matrix on the chip do beside arithmetic: bring elements to shared memory, count
-// and wait for each other, and know their matrix.
+// What blocks that keep a piece of a matrix on the chip hold, and what they know of their matrix.
 #pragma once
 
-#include "cuda/device/launch.cuh"
+#include "cuda/device/subject.cuh"
+#include "cuda/device/waiting.cuh"
 #include "cuda/resident.hpp"
 
 namespace came::cuda {
@@ -30,30 +30,10 @@ static_assert(kBytes == kPieceBytes && kShared % kGroup == 0);
 template <class W>
 __device__ __forceinline__ void bring(Item* to, const Place& from, const W& w) {
   if constexpr (W::kPlain) {
-    const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-    const char* source = from.data + static_cast<size_t>(w.first) * sizeof(float);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source), "r"(w.there ? 16 : 0)
-                 : "memory");
+    send_for(to, from.data + static_cast<size_t>(w.first) * sizeof(float), w.there);
   } else {
     *to = F32::load<kColumns>(from, w);
   }
-}
-__device__ inline void sent() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// All but the last `Later` groups that were sent.
-template <int Later>
-__device__ inline void arrived() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
-}
-
-__device__ inline void raise(unsigned* counter) {
-  __syncthreads();
-  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-}
-__device__ inline void poll(const unsigned* counter, unsigned count) {
-  unsigned seen;
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-  } while (seen < count);
 }
 
 /// What a block leaves for others beside sums per column.

@@ -95,11 +95,11 @@ struct Desk {
 
 /// Brings it there in two goes: blocks are many, and each would wait for one thing after the other.
 __device__ inline const Desk& desk_of(const Args& a) {
-  using Word = uint64_t;
-  constexpr int kWords[] = {sizeof(TensorTable) / sizeof(Word), sizeof(came_options) / sizeof(Word),
-                            sizeof(Scalars) / sizeof(Word), kMostPointers, sizeof(Part) / sizeof(Word)};
+  using Chunk = uint64_t;
+  constexpr int kWords[] = {sizeof(TensorTable) / sizeof(Chunk), sizeof(came_options) / sizeof(Chunk),
+                            sizeof(Scalars) / sizeof(Chunk), kMostPointers, sizeof(Part) / sizeof(Chunk)};
   constexpr int kAllWords = kWords[0] + kWords[1] + kWords[2] + kWords[3] + kWords[4];
-  static_assert(sizeof(Desk) == kAllWords * sizeof(Word), "a row of whole words");
+  static_assert(sizeof(Desk) == kAllWords * sizeof(Chunk), "a row of whole words");
   __shared__ Desk desk;
   const Part* part = a.parts + blockIdx.x;
   const void* const from[] = {a.tensors + part->tensor, a.groups + part->group, a.scalars + part->tensor,
@@ -114,7 +114,7 @@ __device__ inline const Desk& desk_of(const Args& a) {
         source = from[piece + 1];
       }
     }
-    reinterpret_cast<Word*>(&desk)[k] = static_cast<const Word*>(source)[at];
+    reinterpret_cast<Chunk*>(&desk)[k] = static_cast<const Chunk*>(source)[at];
   }
   __syncthreads();
   return desk;

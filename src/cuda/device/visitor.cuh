@@ -105,7 +105,6 @@ struct Visitor {
   }
   /// The sum over a row, in each of the threads that finish it.
   [[nodiscard]] __device__ __forceinline__ float sum_of_row() const {
-    // kFolds items of kWarps numbers, as many as threads or fewer
     constexpr int kNumbers = kFolds * kWarps;
     static_assert(kNumbers <= kEach && kEach <= kWarp);
     const int k = thread % kEach;

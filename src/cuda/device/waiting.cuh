@@ -1,0 +1,41 @@
+// Copies to shared memory that come later, and counters by which blocks wait for each other: what takes instructions of
+// the device.  tests/emulation/ has the same for the host.
+#pragma once
+
+#include <cstdint>
+
+namespace came::cuda {
+
+/// Shared memory of the block, as much as the launch asked for.
+__device__ inline unsigned char* memory_of_block() {
+  extern __shared__ __align__(16) unsigned char resident_memory[];
+  return resident_memory;
+}
+
+/// 16 bytes from memory to shared memory, or zeros, some time before arrived().
+__device__ __forceinline__ void send_for(void* to, const char* from, bool there) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+/// Ends a group of them.
+__device__ inline void sent() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// All but the last `Later` groups that were sent.
+template <int Later>
+__device__ inline void arrived() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
+}
+
+/// Counts a block that has come so far; what it wrote before is seen by those who wait for it.
+__device__ inline void raise(unsigned* counter) {
+  __syncthreads();
+  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+/// Waits until so many have come.
+__device__ inline void poll(const unsigned* counter, unsigned count) {
+  unsigned seen;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  } while (seen < count);
+}
+
+}  // namespace came::cuda

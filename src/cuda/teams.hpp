@@ -1,0 +1,12 @@
+// How many blocks take matrices that stay on the chip.
+#pragma once
+
+namespace came::cuda {
+
+/// Blocks that run side by side in a team, and pieces of a matrix that one takes.
+inline constexpr int kMostPieces = 128;
+
+/// Teams: as many as a multiprocessor holds blocks.
+inline constexpr int kTeams = 2;
+
+}  // namespace came::cuda
