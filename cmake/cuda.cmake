@@ -24,12 +24,15 @@ add_library(came_cuda OBJECT
   src/cuda/adafactor.cu
   src/cuda/adam.cu
   src/cuda/backend.cu
+  src/cuda/begin.cu
   src/cuda/came.cu
+  src/cuda/content.cu
   src/cuda/lamb.cu
   src/cuda/norm.cu
   src/cuda/resident.cu
   src/cuda/sm3.cu
   src/cuda/statistics.cu
+  src/cuda/strips.cu
   src/cuda/tables.cu
   src/cuda/waves.cu)
 target_include_directories(came_cuda PRIVATE include src)

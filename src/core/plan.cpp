@@ -250,7 +250,11 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& wanted, int64_t& workspa
   const int64_t cols = cut ? std::min(all_cols, (most_cols + unit - 1) / unit * unit) : all_cols;
   constexpr int64_t kFewest = 64;
   const int64_t share = std::clamp(all_rows / tiling.pieces, std::min(kFewest, tiling.least), tiling.least);
-  const int64_t least = std::min(t.factored ? share : 1, all_rows);
+  // Somebody must add up what all tiles of a matrix leave: they are taller where rows are very many.
+  constexpr int64_t kMost = 32;
+  constexpr int64_t kTaller = 4;
+  const int64_t tall = tiling.pieces > 1 ? std::min(all_rows / kMost, kTaller * tiling.least) : 0;
+  const int64_t least = std::min(t.factored ? std::max(share, tall) : 1, all_rows);
   const int64_t rows = whole_cols ? all_rows : std::clamp(tiling.elements / cols, least, all_rows);
   const int64_t batch = whole_matrix ? std::max<int64_t>(1, tiling.elements / (rows * cols)) : 1;
 

@@ -13,6 +13,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = N == 4 ? 2 : 1;
+  const Beside beside;
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
@@ -24,11 +25,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   const bool blends = !applies || a.split == 0;
   const bool cautious = !K::kPlain && s.o.cautious != 0;
   const bool decoupled = a.algorithm == Algorithm::adamw;
-  const T l2 = static_cast<T>(decoupled ? 0.0 : s.o.weight_decay);
-  const T decay = static_cast<T>(decoupled ? s.k.lr * s.o.weight_decay : 0.0);
-  const T root = static_cast<T>(1 / sqrt(s.k.correction2));
-  const T eps = static_cast<T>(s.o.eps);
-  const T rate = static_cast<T>(s.k.lr / s.k.correction1 * (cautious && applies ? s.derived(0).direction : 1.0));
+  const Rates<T> rates(s.o, s.k, decoupled, cautious && applies ? s.derived(0).direction : 1.0);
   int agreements = 0;
   for_vectors<K, R>(team, s, part.batch, part, [&](const typename K::At(&w)[R]) {
     typename Moments<K>::Loaded raw[R];
@@ -44,9 +41,9 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
       K::Param::decode(moments.param, raw[r].p, p);
       K::Momentum::decode(moments.momentum, raw[r].m, m);
       Moments<K>::V::decode(moments.second, raw[r].v, v);
-      if (l2 != T{0}) {  // (18)
+      if (rates.l2 != T{0}) {  // (18)
 #pragma unroll
-        for (int n = 0; n < N; ++n) g[n] += l2 * p[n];
+        for (int n = 0; n < N; ++n) g[n] += rates.l2 * p[n];
       }
       if (blends) moments.blend_both(w[r], g, m, v);
       if (cautious && !applies) {
@@ -59,10 +56,9 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
         // (20), (21)
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        const T divisor = sqrt(v[n]) * root + eps;
-        T move = m[n] * rate / divisor;
+        T move = rates.move(m[n], v[n]);
         if (cautious) move *= agreeing(m[n], g[n]);
-        p[n] = moved(p[n], decay, move);
+        p[n] = moved(p[n], rates.decay, move);
       }
       K::Param::store(moments.param, w[r], p);
     }
@@ -72,6 +68,59 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   arrive<Add>(
       team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
       [&] { finish_agreement(team, s, a.phase, true); });
+}
+
+/// Threads of a block that takes a chunk: each two vectors, and no second turn.  Blocks are small and many, so that the
+/// memory always has something to do.
+constexpr int kOfChunk = kChunk / (2 * kColumns);
+
+/// The same, in one visit, of tensors that are taken in chunks.
+template <class K>
+__global__ void __launch_bounds__(kOfChunk) chunk_kernel(const __grid_constant__ Args a) {
+  using T = typename K::T;
+  constexpr int N = K::N;
+  constexpr int R = 2;
+  const Beside beside;
+  if (is_skipped(a)) return;
+  const Chunk chunk = a.chunks[blockIdx.x];
+  const MomentsSheet sheet = a.moments[chunk.tensor];
+  if (sheet.active == 0) return;
+  const int64_t first = chunk.number * kChunk;
+  const int64_t left = sheet.elements - first;
+  const Moments<K> moments(sheet, first);
+  const Rates<T> rates(sheet);
+  typename K::At w[R];
+  typename Moments<K>::Loaded raw[R];
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    const int j = (r * kOfChunk + static_cast<int>(threadIdx.x)) * N;
+    if constexpr (K::kPlain) {
+      w[r] = {static_cast<uint32_t>(j), j < left};
+    } else {
+      const int count = j >= left ? 0 : left - j < N ? static_cast<int>(left - j) : N;
+      w[r] = {0, j, count, sheet.vectors != 0 && count == N, kWarp};
+    }
+    raw[r] = moments.load(w[r], true);
+  }
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    T g[N];
+    T p[N];
+    T m[N];
+    T v[N];
+    moments.gradient(raw[r], g);
+    K::Param::decode(moments.param, raw[r].p, p);
+    K::Momentum::decode(moments.momentum, raw[r].m, m);
+    Moments<K>::V::decode(moments.second, raw[r].v, v);
+    if (rates.l2 != T{0}) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) g[n] += rates.l2 * p[n];
+    }
+    moments.blend_both(w[r], g, m, v);
+#pragma unroll
+    for (int n = 0; n < N; ++n) p[n] = moved(p[n], rates.decay, rates.move(m[n], v[n]));
+    K::Param::store(moments.param, w[r], p);
+  }
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {
@@ -85,6 +134,9 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
 void run(const Args& args, const Launch& launch, cudaStream_t stream) {
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
+    if constexpr (std::is_same_v<typename K::T, float>) {
+      if (launch.form == Form::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, stream);
+    }
     launch_parts(moments_kernel<K>, args, launch, kNarrow, 0, stream);
   });
 }

@@ -9,7 +9,7 @@
 
 #include "core/message.hpp"
 #include "core/step.hpp"
-#include "cuda/device/subject.cuh"
+#include "cuda/begin.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/resident.hpp"
 
@@ -17,119 +17,6 @@ namespace came::cuda {
 namespace {
 
 constexpr uint64_t kAlignment = 16;
-
-/// Words that one launch carries in its arguments, which may take 32,764 bytes.
-template <int Count>
-struct Words {
-  uint64_t* to;
-  int32_t count;
-  uint64_t value[Count];
-};
-constexpr int kMostWords = 4064;
-
-template <int Count>
-__global__ void bind_kernel(const __grid_constant__ Words<Count> words) {
-  const int k = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (k < words.count) words.to[k] = words.value[k];
-}
-
-__device__ double value_of(const Args& a, const ScalarTable& scalar, int64_t k, double fallback) {
-  if (scalar.data != nullptr) return scalar_at(scalar.data, scalar.dtype, k);
-  if (scalar.word < 0) return fallback;
-  return __longlong_as_double(static_cast<long long>(a.words[scalar.word + k]));
-}
-
-constexpr int kBegin = 512;
-
-/// What blocks that keep a matrix on the chip must know of it.
-__device__ void write_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s, int64_t k) {
-  const uint64_t* pointers = a.words + t.pointers;
-  Sheet& sheet = a.sheets[k];
-  const auto put = [&](Word at, uint64_t word) { sheet.word[static_cast<int>(at)] = word; };
-  const auto put_number = [&](Word at, double x) { put(at, static_cast<uint64_t>(__double_as_longlong(x))); };
-  const auto put_state = [&](Word at, int8_t state) { put(at, state == 0 ? 0 : pointers[state]); };
-  put(Word::param, pointers[0]);
-  put(Word::grad, pointers[1]);
-  put_state(Word::momentum, t.states.momentum);
-  put_state(Word::row, t.states.row);
-  put_state(Word::col, t.states.col);
-  put_state(Word::res_row, t.states.res_row);
-  put_state(Word::res_col, t.states.res_col);
-  put(Word::counter, reinterpret_cast<uint64_t>(a.arrivals + t.block));
-  put(Word::rows, static_cast<uint64_t>(t.rows));
-  put(Word::cols, static_cast<uint64_t>(t.cols));
-  put(Word::active, s.active != 0 ? 1 : 0);
-  put_number(Word::factor, s.factor);
-  put_number(Word::lr, s.lr);
-  put_number(Word::decay, s.lr * o.weight_decay);
-  put_number(Word::rate1, 1 - o.beta1);
-  put_number(Word::rate2, 1 - s.beta2);
-  put_number(Word::rate3, 1 - o.beta3);
-  put_number(Word::eps1, o.eps1);
-  put_number(Word::eps2, o.eps2);
-  put_number(Word::clip, o.clip_threshold);
-  put_number(Word::share_of_row, 1 / static_cast<double>(t.rows));
-  put_number(Word::correction, o.bias_correction != 0 ? s.correction3 : 1.0);
-}
-
-/// Reads a step's scalars for every tensor, counts the step, and makes counters of arrivals ready.
-__global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ Args a) {
-  const Team<kBegin> team;
-  if (is_skipped(a)) return;
-  double norm = 0;
-  if (a.norm_count > 0) {
-    const double* squares = a.reductions + a.norm_offset;
-    norm = sqrt(team.sum_of(a.norm_count, [&](int64_t k) { return squares[k]; }));
-  }
-  const double scale = value_of(a, a.grad_scale, 0, 1.0);
-  for (int64_t k = team.rank; k < a.tensor_count; k += kBegin) {
-    const TensorTable& t = a.tensors[k];
-    const came_options& o = a.groups[t.group];
-    Scalars s{};
-    s.lr = value_of(a, a.lr, t.group, o.lr);
-    s.count = value_of(a, a.step, a.step.each != 0 ? k : 0, 0.0) + 1;
-    double factor = 1 / scale;
-    if (o.max_grad_norm != 0 && norm != 0) {  // (2)
-      factor = isfinite(norm) ? factor * fmin(1.0, o.max_grad_norm / (norm + 1e-6)) : 0.0;
-    }
-    s.factor = o.maximize != 0 ? -factor : factor;
-    s.beta2 = o.beta2_decay < 0 ? 1 - pow(s.count, o.beta2_decay) : o.beta2;  // (14)
-    s.correction1 = 1 - pow(o.beta1, s.count);
-    s.correction2 = 1 - pow(o.beta2, s.count);
-    s.correction3 = 1 - pow(o.beta3, s.count);
-    for (uint64_t stream = 1; stream < 4; ++stream) {
-      s.keys[stream] = algorithms::rounding_key(o.seed, static_cast<uint64_t>(s.count), t.id,
-                                                static_cast<algorithms::Stream>(stream));
-    }
-    const uint64_t* pointers = a.words + t.pointers;
-    s.active = pointers[1] != 0;
-    uint64_t addresses = pointers[0] | pointers[1];
-    for (const int8_t at : {t.states.momentum, t.states.second, t.states.full, t.states.res_full}) {
-      if (at != 0) addresses |= pointers[at];
-    }
-    const bool rows_fit = t.cols % kColumns == 0 || t.batch * t.rows == 1;
-    s.vectors = addresses % kAlignment == 0 && rows_fit;
-    a.scalars[k] = s;
-    if (t.resident) write_sheet(a, t, o, s, k);
-    a.agreements[k] = 0;
-    a.arrivals[a.block_count + k] = 0;
-  }
-  for (int64_t k = team.rank; k < a.block_count; k += kBegin) a.arrivals[k] = 0;
-  for (int64_t k = team.rank; k < a.turn_count; k += kBegin) a.turns[k] = 0;
-  if (a.raises == 0 || a.step.data == nullptr) return;
-  team.sync();
-  for (int64_t k = team.rank; k < (a.step.each != 0 ? a.tensor_count : 1); k += kBegin) {
-    if (a.step.each != 0 && a.scalars[k].active == 0) continue;
-    void* data = const_cast<void*>(a.step.data);
-    if (a.step.dtype == DType::f32) {
-      static_cast<float*>(data)[k] += 1;
-    } else if (a.step.dtype == DType::i64) {
-      static_cast<int64_t*>(data)[k] += 1;
-    } else {
-      static_cast<double*>(data)[k] += 1;
-    }
-  }
-}
 
 const Kernels& kernels_of(Algorithm algorithm) {
   switch (algorithm) {
@@ -211,6 +98,7 @@ class Call {
     args_.groups = tables_.groups;
     args_.tiles = tables_.tiles;
     args_.parts = tables_.parts;
+    args_.chunks = tables_.chunks;
     args_.tensor_count = static_cast<int64_t>(plan_.tensors.size());
     args_.block_count = tables_.block_count;
     args_.turn_count = tables_.residents == nullptr ? 0 : tables_.residents->turns();
@@ -221,6 +109,7 @@ class Call {
     args_.arrivals = reinterpret_cast<unsigned*>(own + room.arrivals);
     args_.agreements = reinterpret_cast<unsigned long long*>(own + room.agreements);
     args_.sheets = reinterpret_cast<Sheet*>(own + room.sheets);
+    args_.moments = reinterpret_cast<MomentsSheet*>(own + room.sheets);
     args_.turns = reinterpret_cast<unsigned*>(own + room.turns);
     args_.reductions = static_cast<double*>(step_.reductions);
     args_.algorithm = plan_.algorithm;
@@ -271,8 +160,9 @@ class Call {
     uint64_t batch[kMostWords];
     int count = 0;
     int64_t word = 0;
+    ScalarTable after{};
     const auto flush = [&] {
-      send(args_.words + word - count, batch, count);
+      run_bind(args_.words + word - count, batch, count, after, stream_);
       count = 0;
     };
     const auto put = [&](uint64_t value) {
@@ -301,26 +191,12 @@ class Call {
     args_.step = place(step_.step, word, put);
     args_.grad_scale = place(step_.grad_scale, word, put);
     args_.found_inf = place(on_device(step_.found_inf) ? step_.found_inf : nullptr, word, put);
-    if (count > 0) flush();
+    if (args_.step.data != nullptr && args_.step.each == 0) {
+      args_.step.word = word;
+      after = args_.step;
+    }
+    if (count > 0 || after.data != nullptr) flush();
     aligned_ = addresses % kAlignment == 0;
-  }
-
-  /// With the smallest arguments that hold them: a launch copies all of its own.
-  void send(uint64_t* to, const uint64_t* words, int count) {
-    if (count <= 512) return send_as<512>(to, words, count);
-    if (count <= 1024) return send_as<1024>(to, words, count);
-    if (count <= 2048) return send_as<2048>(to, words, count);
-    if (count <= 3072) return send_as<3072>(to, words, count);
-    send_as<kMostWords>(to, words, count);
-  }
-  template <int Count>
-  void send_as(uint64_t* to, const uint64_t* words, int count) {
-    constexpr int kThreads = 128;
-    Words<Count> batch;
-    batch.to = to;
-    batch.count = count;
-    std::copy_n(words, count, batch.value);
-    bind_kernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream_>>>(batch);
   }
 
   void begin(int64_t phase) {
@@ -328,7 +204,7 @@ class Call {
     const bool known = norm >= 0 && phase > norm;
     args_.norm_offset = known ? plan_.phases[static_cast<size_t>(norm)].offset : 0;
     args_.norm_count = known ? plan_.phases[static_cast<size_t>(norm)].count : 0;
-    begin_kernel<<<1, kBegin, 0, stream_>>>(args_);
+    run_begin(args_, stream_);
   }
 
   /// Slots count what this rank does not hold, and tensors that are not active, as zeros.

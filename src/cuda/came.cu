@@ -2,17 +2,10 @@
 // Three visits; bytes per parameter: statistics G, momentum G + 2M, apply M + 2P.
 #include <type_traits>
 
-#include "cuda/device/application.cuh"
-#include "cuda/device/launch.cuh"
-#include "cuda/device/update.cuh"
+#include "cuda/device/confidence.cuh"
 
 namespace came::cuda {
 namespace {
-
-template <class T>
-__device__ Factors<T> instability(const Subject<T>& s) {
-  return {s, s.template state<T>(s.t.states.res_row), s.template state<T>(s.t.states.res_col), s.o.beta3, s.o.eps2};
-}
 
 /// Rows of a panel that a thread has in flight: as many bytes for each kind.
 template <class K>
@@ -20,7 +13,9 @@ constexpr int kRows = !K::kPlain                               ? 1
                       : std::is_same_v<typename K::Param, F32> ? 1
                                                                : 2;
 template <class K>
-constexpr int kApplyRows = K::kPlain ? 2 : 1;
+constexpr int kApplyRows = !K::kPlain                               ? 1
+                           : std::is_same_v<typename K::Param, F32> ? 2
+                                                                    : 4;
 
 /// m <- beta1 m + (1 - beta1) u : (9), and the sums of U = (u - m)^2 with the stored m : (10), for a panel of matrix b.
 template <class K, int Threads, class ColFactor, class Done>
@@ -67,62 +62,6 @@ CAME_MAIN_ROUTE void blend_panel(const Team<Threads>& team, const Update<typenam
         }
       },
       done);
-}
-
-/// The same for a tensor without rows and columns; (11) with `confidence_1d`.
-template <class K>
-CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& part, int& agreements) {
-  using T = typename K::T;
-  using S = typename Statistic<T>::Type;
-  constexpr int N = K::N;
-  const Subject<T>& s = update.s;
-  const Team<kWide> team;
-  const Place grad = s.grad(part.batch);
-  const Place momentum = s.momentum(part.batch);
-  const Place full = s.full(s.t.states.full, part.batch);
-  const Place residual = s.full(s.t.states.res_full, part.batch);
-  const T rate = static_cast<T>(1 - s.o.beta1);
-  const T rate3 = static_cast<T>(1 - s.o.beta3);
-  const T eps = static_cast<T>(s.o.eps2);
-  const T by = update.full_factor();
-  const T factor = s.factor();
-  const bool cautious = !K::kPlain && s.o.cautious != 0;
-  for_vectors<K, 1>(team, s, part.batch, part, [&](const typename K::At(&w)[1]) {
-    T g[N];
-    T m[N];
-    T v[N];
-    T u[N];
-    K::Param::decode(grad, K::Param::template load<N>(grad, w[0]), g);
-    K::Momentum::decode(momentum, K::Momentum::template load<N>(momentum, w[0]), m);
-    S::decode(full, S::template load<N>(full, w[0]), v);
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-      u[n] = Update<T>::full_update(g[n], v[n], by);
-      m[n] = w[0].has(n) ? blend(m[n], rate, u[n]) : T{0};
-    }
-    K::Momentum::store(momentum, w[0], m);
-    if (residual) {
-      T old[N];
-      S::decode(residual, S::template load<N>(residual, w[0]), old);
-#pragma unroll
-      for (int n = 0; n < N; ++n) old[n] = blend(old[n], rate3, square(u[n] - m[n]) + eps);
-      S::template store<N>(residual, w[0], old);
-    }
-    if (cautious) {
-#pragma unroll
-      for (int n = 0; n < N; ++n) {
-        if (w[0].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
-      }
-    }
-  });
-}
-
-/// (11) and (12) for matrix b.
-template <int Threads, class T>
-CAME_ROUTE void finish_momentum(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles) {
-  const double mean = s.t.factored ? instability(s).finish(team, phase, b, tiles, nullptr) : 1.0;
-  const double correction = s.o.bias_correction != 0 ? s.k.correction3 : 1.0;
-  if (team.rank == 0) s.derived(b).confidence = sqrt(mean * correction);
 }
 
 /// Owned rows: (11) for them, and one sum per column.
@@ -234,12 +173,14 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
+  const Beside beside;
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;
   int agreements = 0;
   if (desk.tensor.factored && desk.tensor.owner == Owner::rows) {
-    blend_rows<K>(Subject<T>(a, desk, K::kPlain), desk.part, agreements);
+    const Subject<T> s(a, desk, K::kPlain);
+    with_known<K>(s, [&](auto types) { blend_rows<decltype(types)>(s, desk.part, agreements); });
   } else {
     int counted = 0;  // with a place of its own, which the main route's needs not
     blend_other<K>(a, desk, counted);
@@ -270,8 +211,10 @@ template <class K>
 CAME_MAIN_ROUTE void apply_rows(const Subject<typename K::T>& s, const Part& part) {
   using T = typename K::T;
   const T* roots = s.column_factors(part.batch);
-  apply_panel<K>(Team<kNarrow>(), s, shelves<T, kNarrow>().block, part, part.batch, 1.0,
-                 [&](int64_t j) { return roots[j]; });
+  with_known<K>(s, [&](auto types) {
+    apply_panel<decltype(types)>(Team<kNarrow>(), s, shelves<T, kNarrow>().block, part, part.batch, 1.0,
+                                 [&](int64_t j) { return roots[j]; });
+  });
 }
 
 template <class K>
@@ -284,34 +227,18 @@ CAME_ROUTE void apply_matrices(const Subject<typename K::T>& s, const Part& part
 }
 
 template <class K>
-CAME_ROUTE void apply_elements(const Subject<typename K::T>& s, const Part& part) {
-  using T = typename K::T;
-  using S = typename Statistic<T>::Type;
-  constexpr int N = K::N;
-  const Apply<K> apply(s, part.batch);
-  const Place residual = s.full(s.t.states.res_full, part.batch);
-  const double by = s.k.lr * s.derived(0).direction;
-  const T step = static_cast<T>(residual ? by * s.derived(0).confidence : by);
-  for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
-    const auto raw = apply.load(w[0]);
-    T v[N];
-    if (residual) S::decode(residual, S::template load<N>(residual, w[0]), v);
-    apply(w[0], raw, [&](int n, T m) { return residual ? m * step / sqrt(v[n]) : m * step; });
-  });
-}
-
-template <class K>
 CAME_ROUTE void apply_other(const Args& a, const Desk& desk) {
   const Subject<typename K::T> s(a, desk, K::kPlain);
   if (s.t.factored) {
     apply_matrices<K>(s, desk.part);
   } else {
-    apply_elements<K>(s, desk.part);
+    apply_elements<K, kNarrow>(s, desk.part);
   }
 }
 
 template <class K>
 __global__ void __launch_bounds__(kNarrow, 4) apply_kernel(const __grid_constant__ Args a) {
+  const Beside beside;
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;
@@ -344,6 +271,7 @@ void run(const Args& args, const Launch& launch, cudaStream_t stream) {
   if (args.phase_kind == PhaseKind::statistics || args.phase_kind == PhaseKind::rms) {
     return run_statistics(args, launch, stream);
   }
+  if (launch.form == Form::strips) return run_strips(args, launch, stream);
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;

@@ -20,6 +20,8 @@ const Kernels& adam_kernels();
 const Kernels& lamb_kernels();
 const Kernels& sm3_kernels();
 
+/// `statistics` and CAME's `momentum`, in strips.
+void run_strips(const Args& args, const Launch& launch, cudaStream_t stream);
 void run_norm(const Args& args, const Launch& launch, cudaStream_t stream);
 /// CAME and Adafactor: statistics of the squared gradient, and `rms`.
 void run_statistics(const Args& args, const Launch& launch, cudaStream_t stream);

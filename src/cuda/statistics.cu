@@ -110,6 +110,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) statistics_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
+  const Beside beside;
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;
@@ -124,6 +125,7 @@ template <class K>
 __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   constexpr int N = K::N;
+  const Beside beside;
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
@@ -155,6 +157,7 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
 }  // namespace
 
 void run_statistics(const Args& args, const Launch& launch, cudaStream_t stream) {
+  if (launch.form == Form::strips) return run_strips(args, launch, stream);
   with_gradient_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;

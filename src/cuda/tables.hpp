@@ -63,6 +63,8 @@ struct TensorTable {
   Owner owner;
   bool factored, sharded, per_matrix;
   bool resident;    ///< Stays on the chip during a step.
+  bool flat;        ///< Taken in chunks: nothing depends on rows and columns.
+  bool strips;      ///< Rows are taken in strips by the visits that reduce.
   bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
   bool contiguous;  ///< Rows follow each other in the whole tensor too, and nothing depends on where they end.
   States states;
@@ -135,6 +137,26 @@ struct Sheet {
   uint64_t word[32];
 };
 
+/// What a step says of a tensor that Adam takes element by element, as blocks read it.
+struct MomentsSheet {
+  uint64_t param, grad, momentum, momentum_scale, second;
+  uint64_t keys[2];  ///< Of stochastic rounding: parameter, momentum.
+  uint64_t whole;    ///< Number of its first element in the whole tensor.
+  int64_t elements;
+  float factor, rate1, rate2;
+  float l2, decay, root, eps, rate;  ///< Rates of device/moments.cuh.
+  DType dtype, grad_dtype, momentum_dtype;
+  int32_t stochastic, active;
+  int32_t vectors;  ///< Everything is aligned for whole vectors.
+};
+
+/// So many elements of such a tensor are one block's.
+inline constexpr int64_t kChunk = 1024;
+struct Chunk {
+  int32_t tensor;
+  uint32_t number;
+};
+
 /// A scalar of a step: on the device, or its values themselves among the pointers.
 struct ScalarTable {
   const void* data;  ///< Null: `word` says where, or it is not given.
@@ -143,12 +165,21 @@ struct ScalarTable {
   int64_t word;  ///< Index of the first value among the pointers; -1: not given.
 };
 
-/// One launch of a phase: parts of tensors of one kind.
+/// What blocks take of tensors: parts, parts whose rows warps take in strips, chunks.
+enum class Form : int32_t { parts, strips, chunks };
+inline constexpr int kForms = 3;
+
+/// Shared memory of a block for vectors that are on their way, where rows are taken in strips.
+inline constexpr int kAheadBytes = 64 << 10;
+
+/// One launch of a phase: tensors of one kind.
 struct Launch {
   Kind kind;
+  Form form;
   int64_t first;
   int64_t count;
   int32_t buffer;  ///< Bytes of shared memory for columns that a block owns.
+  bool beside;     ///< Runs beside the launch before it.
 };
 
 /// What every kernel is given.
@@ -156,7 +187,8 @@ struct Args {
   const TensorTable* tensors;
   const came_options* groups;
   const Part* tiles;
-  const Part* parts;  ///< Of the launch.
+  const Part* parts;    ///< Of the launch,
+  const Chunk* chunks;  ///< likewise.
   int64_t tensor_count, block_count, turn_count;
   // In the workspace.
   double* workspace;
@@ -166,7 +198,8 @@ struct Args {
   unsigned* arrivals;              ///< Per block, then per tensor.
   unsigned long long* agreements;  ///< Per tensor.
   unsigned* turns;                 ///< Of waves.
-  Sheet* sheets;                   ///< Per tensor, of those that stay on the chip.
+  Sheet* sheets;                   ///< Per tensor, of those that stay on the chip;
+  MomentsSheet* moments;           ///< likewise, of those that are taken in chunks.
   double* reductions;
   ScalarTable found_inf, grad_scale, lr, step;
   int64_t norm_offset, norm_count;  ///< Squared norms in the reduction buffer; none: 0.
@@ -202,6 +235,7 @@ class Tables {
   const came_options* groups = nullptr;
   const Part* tiles = nullptr;
   const Part* parts = nullptr;
+  const Chunk* chunks = nullptr;
   int64_t block_count = 0;
 
   // Matrices that stay on the chip: resident.hpp.

@@ -35,9 +35,12 @@ TEST_P(CudaSmall, RowsThatAreOwnedByColumns) {
   expect_close({o}, {spec_of({3, 16385}, DType::bf16)}, Placement::apart);
 }
 
-// CAME keeps these on the chip: one part of a row to a thread, and four.
+// CAME keeps those of f32 on the chip, one part of a row to a thread, and four; it takes those of bf16 in strips, one
+// to a row, and four.
 TEST_P(CudaSmall, MatricesOfSomeSize) {
-  expect_close({Options(GetParam())}, {spec_of({270, 1024}, DType::f32), spec_of({257, 3072}, DType::f32)},
+  expect_close({Options(GetParam())},
+               {spec_of({270, 1024}, DType::f32), spec_of({257, 3072}, DType::f32), spec_of({70, 512}, DType::bf16),
+                spec_of({33, 3076}, DType::bf16)},
                Placement::apart);
 }
 

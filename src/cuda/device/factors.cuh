@@ -22,26 +22,20 @@ __device__ inline Runs<T>& runs_of() {
   return runs;
 }
 
-/// Calls f(j, value, more) for the columns of matrix b with vector 0 of a phase and, if it has one, vector 1: results
-/// of its tiles, combined in f64 in tile order, or as the ranks have reduced them.
-template <class Op, int Threads, class T, class F>
-__device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles,
-                                   const F& f) {
+/// for_columns() where tiles have them, `Width` side by side in a thread.
+template <class Op, int Width, int Threads, class T, class F>
+__device__ inline void for_columns_of_tiles(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b,
+                                            const F& f) {
   const TensorTable& t = s.t;
   const bool two = s.slot(phase).cols > 1;
-  if (!tiles) {
-    const double* all = s.reduced(phase, b) + s.slot(phase).rows * t.whole_rows + t.first_col;
-    for (int64_t j = team.rank; j < t.cols; j += Threads) f(j, all[j], two ? all[t.whole_cols + j] : 0.0);
-    return;
-  }
   constexpr int kBatch = Runs<T>::kMost;
   auto& runs = runs_of<T>().run;
   const Range range = s.tiles_of(b);
   const bool halved = s.a.phase_kind == PhaseKind::momentum;
-  for (int64_t first = 0; first < t.cols; first += Threads) {
-    const int64_t j = first + team.rank;
-    double value = 0;
-    double more = 0;
+  for (int64_t first = 0; first < t.cols; first += Threads * Width) {
+    const int64_t j = first + team.rank * Width;
+    double value[Width] = {};
+    double more[Width] = {};
     for (int64_t batch = 0; batch < range.count; batch += kBatch) {
       const int count = static_cast<int>(range.count - batch < kBatch ? range.count - batch : kBatch);
       if (first == 0 || range.count > kBatch) {
@@ -55,25 +49,51 @@ __device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& 
       }
       // Eight tiles at a time: their numbers come together, and are added in order.
       constexpr int kTogether = 8;
+      using Item = Vector<T, Width>;
       for (int k = 0; k < count; k += kTogether) {
-        T one[kTogether];
-        T other[kTogether];
+        Item one[kTogether];
+        Item other[kTogether];
 #pragma unroll
         for (int x = 0; x < kTogether; ++x) {
           const auto& run = runs[k + x < count ? k + x : k];
           const bool held = k + x < count && j >= run.begin && j < run.end;
-          one[x] = held ? run.sums[j - run.begin] : T{0};
-          other[x] = held && run.next != 0 ? run.sums[j - run.begin + run.next] : T{0};
+          const auto* sums = reinterpret_cast<const Item*>(run.sums + (j - run.begin));
+          one[x] = held ? *sums : Item{};
+          sums = reinterpret_cast<const Item*>(run.sums + (j - run.begin + run.next));
+          other[x] = held && run.next != 0 ? *sums : Item{};
         }
 #pragma unroll
         for (int x = 0; x < kTogether; ++x) {
-          value = Op::of(static_cast<double>(one[x]), value);
-          double& second = two ? more : value;
-          second = Op::of(static_cast<double>(other[x]), second);
+#pragma unroll
+          for (int n = 0; n < Width; ++n) {
+            value[n] = Op::of(static_cast<double>(one[x].v[n]), value[n]);
+            double& second = two ? more[n] : value[n];
+            second = Op::of(static_cast<double>(other[x].v[n]), second);
+          }
         }
       }
     }
-    if (j < t.cols) f(j, value, more);
+#pragma unroll
+    for (int n = 0; n < Width; ++n) {
+      if (j + n < t.cols) f(j + n, value[n], more[n]);
+    }
+  }
+}
+
+/// Calls f(j, value, more) for the columns of matrix b with vector 0 of a phase and, if it has one, vector 1: results
+/// of its tiles, combined in f64 in tile order, or as the ranks have reduced them.
+template <class Op, int Threads, class T, class F>
+__device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles,
+                                   const F& f) {
+  const TensorTable& t = s.t;
+  if (!tiles) {
+    const bool two = s.slot(phase).cols > 1;
+    const double* all = s.reduced(phase, b) + s.slot(phase).rows * t.whole_rows + t.first_col;
+    for (int64_t j = team.rank; j < t.cols; j += Threads) f(j, all[j], two ? all[t.whole_cols + j] : 0.0);
+  } else if (sizeof(T) == sizeof(float) && t.owner == Owner::rows && s.slot(phase).rows == 0 && t.cols % 2 == 0) {
+    for_columns_of_tiles<Op, 2>(team, s, phase, b, f);  // of whole rows, from where a number of f64 could begin
+  } else {
+    for_columns_of_tiles<Op, 1>(team, s, phase, b, f);
   }
 }
 

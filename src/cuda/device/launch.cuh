@@ -12,6 +12,23 @@ namespace came::cuda {
 inline constexpr int kWide = 512;
 inline constexpr int kNarrow = 256;
 
+/// Stands at the beginning of a kernel.  Launches of one phase take different tensors: the next one may begin as soon
+/// as all blocks of this one have, and this one is not over before the one that it ran beside.
+struct Beside {
+  __device__ Beside() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+  }
+  __device__ ~Beside() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+};
+
 template <class T, int Threads>
 union Shelves {
   Shelf<T, Threads> block;
@@ -73,6 +90,29 @@ constexpr Kind without_momentum(Kind kind) {
   return kind;
 }
 
+/// Calls f with the types of a plain kind once its options are known: no branches then in a loop's middle.
+template <class K, class F>
+CAME_MAIN_ROUTE void with_known(const Subject<typename K::T>& s, const F& f) {
+  using T = typename K::T;
+  constexpr bool kBF16 = std::is_same_v<typename K::Param, BF16>;
+  using Param = std::conditional_t<kBF16, BF16As<Known::nearest>, typename K::Param>;
+  if constexpr (!K::kPlain) {
+    f(K{});
+  } else if (s.o.stochastic_rounding != 0) {
+    f(K{});
+  } else if constexpr (std::is_same_v<typename K::Momentum, Codes>) {
+    if (s.t.momentum_dtype == DType::u8) {
+      f(Types<T, Param, CodesAs<Known::bits4>, true>{});
+    } else {
+      f(Types<T, Param, CodesAs<Known::bits8>, true>{});
+    }
+  } else if constexpr (std::is_same_v<typename K::Momentum, BF16>) {
+    f(Types<T, Param, BF16As<Known::nearest>, true>{});
+  } else {
+    f(Types<T, Param, typename K::Momentum, true>{});
+  }
+}
+
 template <class F>
 void with_gradient_types(Kind kind, const F& f) {
   switch (without_momentum(kind)) {
@@ -87,23 +127,39 @@ void with_gradient_types(Kind kind, const F& f) {
   }
 }
 
-using KernelFunction = void (*)(Args);
+template <class... More>
+using KernelFunction = void (*)(Args, More...);
 
-/// Launches a kernel over the parts of a launch, with this much shared memory besides the columns'.
-inline void launch_parts(KernelFunction kernel, Args args, const Launch& launch, int threads, size_t shared,
-                         cudaStream_t stream) {
+/// Launches a kernel over the parts or chunks of a launch, with this much shared memory besides the columns'.
+template <class... More>
+void launch_parts(KernelFunction<More...> kernel, Args args, const Launch& launch, int threads, size_t shared,
+                  cudaStream_t stream, More... more) {
   const size_t bytes = shared + static_cast<size_t>(launch.buffer);
   constexpr size_t kPlain = 16 << 10;  // more than 48 KB must be asked for, and kernels have some of their own
   if (bytes > kPlain) {
     cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(bytes));
   }
-  args.parts += launch.first;
-  kernel<<<static_cast<unsigned>(launch.count), static_cast<unsigned>(threads), bytes, stream>>>(args);
+  if (launch.form == Form::chunks) {
+    args.chunks += launch.first;
+  } else {
+    args.parts += launch.first;
+  }
+  cudaLaunchAttribute beside{};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(launch.count));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream;
+  config.attrs = &beside;
+  config.numAttrs = launch.beside ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, args, more...), "step: a launch failed");
 }
 
 /// One block per tensor, for what follows from slots.
-inline void launch_tensors(KernelFunction kernel, const Args& args, cudaStream_t stream) {
+inline void launch_tensors(KernelFunction<> kernel, const Args& args, cudaStream_t stream) {
   if (args.tensor_count > 0) kernel<<<static_cast<unsigned>(args.tensor_count), kNarrow, 0, stream>>>(args);
 }
 

@@ -5,6 +5,23 @@
 
 namespace came::cuda {
 
+/// What the formulas need beside the moments.
+template <class T>
+struct Rates {
+  T l2, decay, root, eps, rate;
+
+  __device__ Rates(const came_options& o, const Scalars& k, bool decoupled, double direction)
+      : l2(static_cast<T>(decoupled ? 0.0 : o.weight_decay)),
+        decay(static_cast<T>(decoupled ? k.lr * o.weight_decay : 0.0)),
+        root(static_cast<T>(1 / sqrt(k.correction2))),
+        eps(static_cast<T>(o.eps)),
+        rate(static_cast<T>(k.lr / k.correction1 * direction)) {}
+  explicit __device__ Rates(const MomentsSheet& s) : l2(s.l2), decay(s.decay), root(s.root), eps(s.eps), rate(s.rate) {}
+
+  /// How far a parameter moves : (20)
+  [[nodiscard]] __device__ T move(T m, T v) const { return m * rate / (sqrt(v) * root + eps); }
+};
+
 /// N elements of parameter, gradient and both moments.
 template <class K>
 struct Moments {
@@ -24,6 +41,30 @@ struct Moments {
         factor(s.factor()),
         rate1(static_cast<T>(1 - s.o.beta1)),
         rate2(static_cast<T>(1 - s.o.beta2)) {}
+
+  /// Of a tensor without rows and columns, from an element on.
+  __device__ Moments(const MomentsSheet& s, int64_t first) : factor(s.factor), rate1(s.rate1), rate2(s.rate2) {
+    const auto place = [&](uint64_t address, DType dtype, bool draws, uint64_t key) {
+      const int64_t bytes = dtype == DType::f32                           ? 4 * first
+                            : dtype == DType::bf16 || dtype == DType::f16 ? 2 * first
+                            : dtype == DType::u8                          ? first / 2
+                                                                          : first;
+      return Place{reinterpret_cast<char*>(address + static_cast<uint64_t>(bytes)),
+                   nullptr,
+                   0,
+                   dtype,
+                   false,
+                   draws,
+                   key,
+                   s.whole + static_cast<uint64_t>(first),
+                   0};
+    };
+    grad = place(s.grad, s.grad_dtype, false, 0);
+    param = place(s.param, s.dtype, s.stochastic != 0, s.keys[0]);
+    momentum = place(s.momentum, s.momentum_dtype, s.stochastic != 0, s.keys[1]);
+    if (s.momentum_scale != 0) momentum.scales = reinterpret_cast<float*>(s.momentum_scale) + first / kMomentumBlock;
+    second = place(s.second, DType::f32, false, 0);
+  }
 
   struct Loaded {
     typename K::Param::template Raw<N> g, p;

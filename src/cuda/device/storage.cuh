@@ -2,6 +2,7 @@
 // the host.
 #pragma once
 
+#include "cuda/device/waiting.cuh"
 #include "cuda/device/where.cuh"
 
 namespace came::cuda {
@@ -14,6 +15,21 @@ struct F32 {
   template <int N, class W>
   __device__ static Raw<N> load(const Place& p, const W& w) {
     return load_vector<float, N>(p.data, w.at(p), w);
+  }
+  /// The place so many elements further on: a constant in the addresses that kernels compute.
+  __device__ static Place after(Place p, int elements) {
+    p.data += 4 * elements;
+    p.whole += static_cast<uint64_t>(elements);
+    return p;
+  }
+  /// The same by way of shared memory, for what is plain.
+  template <int N, class W>
+  __device__ static void send_for(Vector<float, N>* to, const Place& p, const W& w) {
+    copy_later<sizeof(*to)>(to, p.data + static_cast<size_t>(w.at(p)) * sizeof(float), w.there);
+  }
+  template <int N, class W>
+  __device__ static Raw<N> taken(const Vector<float, N>& raw, const Place&, const W&) {
+    return raw;
   }
   template <int N>
   __device__ static void decode(const Place&, const Raw<N>& raw, float (&x)[N]) {
@@ -30,8 +46,12 @@ struct F32 {
   }
 };
 
+/// How much a kernel is compiled for: everything, or what a place says is looked at while it runs.
+enum class Known : int32_t { nothing, nearest, bits8, bits4 };
+
 /// bf16, in pairs: a half word would take a register.
-struct BF16 {
+template <Known known = Known::nothing>
+struct BF16As {
   template <int N>
   using Raw = Vector<uint32_t, N / 2>;
 
@@ -47,6 +67,19 @@ struct BF16 {
       return raw;
     }
   }
+  __device__ static Place after(Place p, int elements) {
+    p.data += 2 * elements;
+    p.whole += static_cast<uint64_t>(elements);
+    return p;
+  }
+  template <int Pairs, class W>
+  __device__ static void send_for(Vector<uint32_t, Pairs>* to, const Place& p, const W& w) {
+    copy_later<sizeof(*to)>(to, p.data + static_cast<size_t>(w.at(p)) * sizeof(uint16_t), w.there);
+  }
+  template <int Pairs, class W>
+  __device__ static Vector<uint32_t, Pairs> taken(const Vector<uint32_t, Pairs>& raw, const Place&, const W&) {
+    return raw;
+  }
   template <class T, int N>
   __device__ static void decode(const Place&, const Raw<N>& raw, T (&x)[N]) {
 #pragma unroll
@@ -61,7 +94,7 @@ struct BF16 {
     for (int n = 0; n < N / 2; ++n) {
       const auto low = static_cast<float>(x[2 * n]);
       const auto high = static_cast<float>(x[2 * n + 1]);
-      if (p.stochastic) {
+      if (known != Known::nearest && p.stochastic) {
         raw.v[n] = algorithms::bf16_from_f32_stochastic(low, w.random(p, 2 * n)) |
                    static_cast<uint32_t>(algorithms::bf16_from_f32_stochastic(high, w.random(p, 2 * n + 1))) << 16;
       } else {
@@ -80,6 +113,8 @@ struct BF16 {
     }
   }
 };
+
+using BF16 = BF16As<>;
 
 /// f16.
 struct F16 {
@@ -110,7 +145,8 @@ struct F16 {
 };
 
 /// Codes of 8 or 4 bits with a scale per block of a row: docs/algorithms.md, equations (30) and (31).
-struct Codes {
+template <Known known = Known::nothing>
+struct CodesAs {
   template <int N>
   struct Raw {
     static_assert(N == 4, "four codes are a word");
@@ -118,7 +154,10 @@ struct Codes {
     float scale;
   };
 
-  __device__ static bool four_bits(const Place& p) { return p.dtype == DType::u8 && !p.second; }
+  __device__ static bool four_bits(const Place& p) {
+    return known == Known::nothing ? p.dtype == DType::u8 && !p.second : known == Known::bits4;
+  }
+  __device__ static bool of_second(const Place& p) { return known == Known::nothing && p.second; }
 
   template <int N, class W>
   __device__ static Raw<N> load(const Place& p, const W& w) {
@@ -136,12 +175,31 @@ struct Codes {
     }
     return raw;
   }
+  /// By whole blocks.
+  __device__ static Place after(Place p, int elements) {
+    p.data += four_bits(p) ? elements / 2 : elements;
+    p.scales += elements / static_cast<int>(kMomentumBlock);
+    p.whole += static_cast<uint64_t>(elements);
+    return p;
+  }
+  /// Two lanes share four bytes of four-bit codes, and each brings them.
+  template <class W>
+  __device__ static void send_for(Raw<4>* to, const Place& p, const W& w) {
+    const size_t at = four_bits(p) ? w.pair_at(p) & ~3U : w.at(p);
+    copy_later<4>(&to->codes, p.data + at, w.there);
+    copy_later<4>(&to->scale, p.scales + w.block_at(p), w.there);
+  }
+  template <class W>
+  __device__ static Raw<4> taken(const Raw<4>& raw, const Place& p, const W& w) {
+    if (!four_bits(p)) return raw;
+    return {raw.codes >> (8 * (w.pair_at(p) & 2U)) & 0xffffU, raw.scale};
+  }
   template <class T, int N>
   __device__ static void decode(const Place& p, const Raw<N>& raw, T (&x)[N]) {
     if (four_bits(p)) {
 #pragma unroll
       for (int n = 0; n < N; ++n) x[n] = value_of<algorithms::kLevelsInt4>(number<4>(raw.codes, n), raw.scale);
-    } else if (p.second) {
+    } else if (of_second(p)) {
 #pragma unroll
       for (int n = 0; n < N; ++n) x[n] = algorithms::decode_second_moment(raw.codes >> (8 * n) & 255U, raw.scale);
     } else {
@@ -152,6 +210,11 @@ struct Codes {
   /// Every lane of the warp must call it: the scale is the largest magnitude of the whole block.
   template <class T, int N, class W>
   __device__ static void store(const Place& p, const W& w, T (&x)[N]) {
+    const float scale = scale_of(p, w, x);
+    store(p, w, x, scale, factor_of(p, scale));
+  }
+  template <class T, int N, class W>
+  __device__ static float scale_of(const Place& p, const W& w, const T (&x)[N]) {
     // Bits of magnitudes order as the numbers do, and a NaN above all.
     uint32_t most = 0;
 #pragma unroll
@@ -164,12 +227,20 @@ struct Codes {
       for (int step = w.lanes / 2; step > 0; step /= 2) most = max(most, __shfl_xor_sync(0xffffffffU, most, step));
     }
     const float largest = algorithms::float_of(most);
-    const float scale = p.second ? algorithms::second_moment_scale(largest) : algorithms::usable_scale(largest);
+    return of_second(p) ? algorithms::second_moment_scale(largest) : algorithms::usable_scale(largest);
+  }
+  /// What magnitudes are multiplied with to become squares of codes.
+  __device__ static float factor_of(const Place& p, float scale) {
+    const int levels = four_bits(p) ? algorithms::kLevelsInt4 : algorithms::kLevelsInt8;
+    return scale > 0.0F ? algorithms::code_factor(scale, levels) : 0.0F;
+  }
+  template <class T, int N, class W>
+  __device__ static void store(const Place& p, const W& w, T (&x)[N], float scale, float factor) {
     uint32_t codes = 0;
     if (four_bits(p)) {
-      codes = encode<algorithms::kLevelsInt4, 4>(scale, x);
-    } else if (!p.second) {
-      codes = encode<algorithms::kLevelsInt8, 8>(scale, x);
+      codes = encode<algorithms::kLevelsInt4, 4>(scale, factor, x);
+    } else if (!of_second(p)) {
+      codes = encode<algorithms::kLevelsInt8, 8>(scale, factor, x);
     } else {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
@@ -223,15 +294,14 @@ struct Codes {
   }
   /// algorithms::encode, with a quick root: the comparison decides.  Leaves in x what is stored.
   template <int Levels, int Bits, class T, int N>
-  __device__ static uint32_t encode(float scale, T (&x)[N]) {
-    const float factor = scale > 0.0F ? algorithms::code_factor(scale, Levels) : 0.0F;
+  __device__ static uint32_t encode(float scale, float factor, T (&x)[N]) {
     uint32_t bits[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       const auto m = static_cast<float>(x[n]);
       const float squares = fabsf(m) * factor;
       float root;
-      asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(squares));
+      asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(squares));
       root = fminf(root, static_cast<float>(Levels));
       // The whole number next to the root, or the one below it: between k - 1 and k the middle of squares is k^2 - k +
       // 1/2, which is exact in any form.
@@ -239,7 +309,7 @@ struct Codes {
       const float below = near - 1.0F;
       const float middle = __fmaf_rn(near, below, 0.5F);
       const float magnitude = !(squares <= middle) ? near : fmaxf(below, 0.0F);
-      const float code = m < 0.0F ? -magnitude : magnitude;
+      const float code = copysignf(magnitude, m);
       bits[n] = algorithms::bits_of(code + (kWhole + static_cast<float>(1 << Bits)));
       x[n] = value_of<Levels>(code, scale);
     }
@@ -253,6 +323,8 @@ struct Codes {
     return scale > 0.0F ? codes : 0U;  // not without a scale, nor with one that is no number
   }
 };
+
+using Codes = CodesAs<>;
 
 /// Whatever the place says, as T.
 template <class T>
@@ -281,6 +353,15 @@ struct Any {
       for (int n = 0; n < N; ++n) x.v[n] = static_cast<T>(raw.v[n]);
     }
     return x;
+  }
+  /// Not later: what it takes to find an element is no copy.
+  template <int N, class W>
+  __device__ static void send_for(Raw<N>* to, const Place& p, const W& w) {
+    *to = load<N>(p, w);
+  }
+  template <int N, class W>
+  __device__ static Raw<N> taken(const Raw<N>& raw, const Place&, const W&) {
+    return raw;
   }
   template <int N>
   __device__ static void decode(const Place&, const Raw<N>& raw, T (&x)[N]) {

@@ -90,7 +90,7 @@ struct Team {
   template <class F>
   __device__ double sum_of(int64_t count, F f) const {
     double value = 0;
-#pragma unroll 8
+#pragma unroll 16
     for (int64_t k = rank; k < count; k += Threads) value += f(k);
     return sum(value);
   }

@@ -17,6 +17,13 @@ __device__ __forceinline__ void send_for(void* to, const char* from, bool there)
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
+/// The same for 4, 8 or 16 bytes that are read once.
+template <int Bytes>
+__device__ __forceinline__ void copy_later(void* to, const void* from, bool there) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(Bytes), "r"(there ? Bytes : 0)
+               : "memory");
+}
 /// Ends a group of them.
 __device__ inline void sent() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// All but the last `Later` groups that were sent.

@@ -1,0 +1,200 @@
+// Before the first phase: addresses and host scalars go to the workspace, then what blocks must know of each tensor.
+#include "cuda/begin.hpp"
+
+#include <algorithm>
+
+#include "cuda/device/moments.cuh"
+
+namespace came::cuda {
+namespace {
+
+constexpr uint64_t kAlignment = 16;
+
+/// Words that one launch carries in its arguments.
+template <int Count>
+struct Words {
+  uint64_t* to;
+  int32_t count;
+  ScalarTable after;  ///< A number that lies on the device and follows them.
+  uint64_t value[Count];
+};
+
+template <int Count>
+__global__ void bind_kernel(const __grid_constant__ Words<Count> words) {
+  const int k = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (k < words.count) words.to[k] = words.value[k];
+  if (k == words.count && words.after.data != nullptr) {
+    const double number = scalar_at(words.after.data, words.after.dtype, 0);
+    words.to[k] = static_cast<uint64_t>(__double_as_longlong(number));
+  }
+}
+
+__device__ double value_of(const Args& a, const ScalarTable& scalar, int64_t k, double fallback) {
+  if (scalar.word >= 0) return __longlong_as_double(static_cast<long long>(a.words[scalar.word + k]));
+  return scalar.data != nullptr ? scalar_at(scalar.data, scalar.dtype, k) : fallback;
+}
+
+/// Threads of a block.
+constexpr int kBegin = 128;
+
+/// What blocks that keep a matrix on the chip must know of it.
+__device__ void write_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s, int64_t k) {
+  const uint64_t* pointers = a.words + t.pointers;
+  Sheet& sheet = a.sheets[k];
+  const auto put = [&](Word at, uint64_t word) { sheet.word[static_cast<int>(at)] = word; };
+  const auto put_number = [&](Word at, double x) { put(at, static_cast<uint64_t>(__double_as_longlong(x))); };
+  const auto put_state = [&](Word at, int8_t state) { put(at, state == 0 ? 0 : pointers[state]); };
+  put(Word::param, pointers[0]);
+  put(Word::grad, pointers[1]);
+  put_state(Word::momentum, t.states.momentum);
+  put_state(Word::row, t.states.row);
+  put_state(Word::col, t.states.col);
+  put_state(Word::res_row, t.states.res_row);
+  put_state(Word::res_col, t.states.res_col);
+  put(Word::counter, reinterpret_cast<uint64_t>(a.arrivals + t.block));
+  put(Word::rows, static_cast<uint64_t>(t.rows));
+  put(Word::cols, static_cast<uint64_t>(t.cols));
+  put(Word::active, s.active != 0 ? 1 : 0);
+  put_number(Word::factor, s.factor);
+  put_number(Word::lr, s.lr);
+  put_number(Word::decay, s.lr * o.weight_decay);
+  put_number(Word::rate1, 1 - o.beta1);
+  put_number(Word::rate2, 1 - s.beta2);
+  put_number(Word::rate3, 1 - o.beta3);
+  put_number(Word::eps1, o.eps1);
+  put_number(Word::eps2, o.eps2);
+  put_number(Word::clip, o.clip_threshold);
+  put_number(Word::share_of_row, 1 / static_cast<double>(t.rows));
+  put_number(Word::correction, o.bias_correction != 0 ? s.correction3 : 1.0);
+}
+
+/// The same of blocks that take a chunk.
+__device__ void write_moments_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s,
+                                    int64_t k, bool aligned) {
+  const uint64_t* pointers = a.words + t.pointers;
+  const auto state = [&](int8_t at) { return at == 0 ? 0 : pointers[at]; };
+  const Rates<float> rates(o, s, a.algorithm == Algorithm::adamw, 1.0);
+  const int64_t row = t.first_batch * t.whole_rows + t.first_row;
+  a.moments[k] = {.param = pointers[0],
+                  .grad = pointers[1],
+                  .momentum = state(t.states.momentum),
+                  .momentum_scale = state(t.states.momentum_scale),
+                  .second = state(t.states.second),
+                  .keys = {s.keys[static_cast<int>(algorithms::Stream::parameter)],
+                           s.keys[static_cast<int>(algorithms::Stream::momentum)]},
+                  .whole = static_cast<uint64_t>(row * t.whole_cols),
+                  .elements = t.batch * t.rows * t.cols,
+                  .factor = static_cast<float>(s.factor),
+                  .rate1 = static_cast<float>(1 - o.beta1),
+                  .rate2 = static_cast<float>(1 - o.beta2),
+                  .l2 = rates.l2,
+                  .decay = rates.decay,
+                  .root = rates.root,
+                  .eps = rates.eps,
+                  .rate = rates.rate,
+                  .dtype = t.dtype,
+                  .grad_dtype = t.grad_dtype,
+                  .momentum_dtype = t.momentum_dtype,
+                  .stochastic = o.stochastic_rounding,
+                  .active = s.active,
+                  .vectors = aligned ? 1 : 0};
+}
+
+/// Reads a step's scalars for every tensor, counts the step, and makes counters of arrivals ready.  A counter that all
+/// tensors share is read from where it was copied to, because some block raises it.
+__global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ Args a) {
+  const Team<kBegin> team;
+  if (is_skipped(a)) return;
+  double norm = 0;
+  if (a.norm_count > 0) {
+    const double* squares = a.reductions + a.norm_offset;
+    norm = sqrt(team.sum_of(a.norm_count, [&](int64_t k) { return squares[k]; }));
+  }
+  const double scale = value_of(a, a.grad_scale, 0, 1.0);
+  const int64_t first = blockIdx.x * int64_t{kBegin} + team.rank;
+  const int64_t all = gridDim.x * int64_t{kBegin};
+  for (int64_t k = first; k < a.tensor_count; k += all) {
+    const TensorTable& t = a.tensors[k];
+    const came_options& o = a.groups[t.group];
+    Scalars s{};
+    s.lr = value_of(a, a.lr, t.group, o.lr);
+    s.count = value_of(a, a.step, a.step.each != 0 ? k : 0, 0.0) + 1;
+    double factor = 1 / scale;
+    if (o.max_grad_norm != 0 && norm != 0) {  // (2)
+      factor = isfinite(norm) ? factor * fmin(1.0, o.max_grad_norm / (norm + 1e-6)) : 0.0;
+    }
+    s.factor = o.maximize != 0 ? -factor : factor;
+    // One after the other: a power is much to fetch as instructions.
+    double corrections[] = {o.beta1, o.beta2, o.beta3, s.count};
+#pragma unroll 1
+    for (int power = 0; power < 4; ++power) {
+      corrections[power] = 1 - pow(corrections[power], power < 3 ? s.count : o.beta2_decay);
+    }
+    s.correction1 = corrections[0];
+    s.correction2 = corrections[1];
+    s.correction3 = corrections[2];
+    s.beta2 = o.beta2_decay < 0 ? corrections[3] : o.beta2;  // (14)
+    for (uint64_t stream = 1; stream < 4; ++stream) {
+      s.keys[stream] = algorithms::rounding_key(o.seed, static_cast<uint64_t>(s.count), t.id,
+                                                static_cast<algorithms::Stream>(stream));
+    }
+    const uint64_t* pointers = a.words + t.pointers;
+    s.active = pointers[1] != 0;
+    uint64_t addresses = pointers[0] | pointers[1];
+    for (const int8_t at : {t.states.momentum, t.states.second, t.states.full, t.states.res_full}) {
+      if (at != 0) addresses |= pointers[at];
+    }
+    const bool rows_fit = t.cols % kColumns == 0 || t.batch * t.rows == 1;
+    const bool aligned = addresses % kAlignment == 0;
+    s.vectors = aligned && rows_fit;
+    a.scalars[k] = s;
+    if (t.resident) write_sheet(a, t, o, s, k);
+    if (t.flat) write_moments_sheet(a, t, o, s, k, aligned);
+    a.agreements[k] = 0;
+    a.arrivals[a.block_count + k] = 0;
+  }
+  for (int64_t k = first; k < a.block_count; k += all) a.arrivals[k] = 0;
+  for (int64_t k = first; k < a.turn_count; k += all) a.turns[k] = 0;
+  if (a.raises == 0 || a.step.data == nullptr) return;
+  for (int64_t k = first; k < (a.step.each != 0 ? a.tensor_count : 1); k += all) {
+    if (a.step.each != 0 && a.scalars[k].active == 0) continue;
+    void* data = const_cast<void*>(a.step.data);
+    if (a.step.dtype == DType::f32) {
+      static_cast<float*>(data)[k] += 1;
+    } else if (a.step.dtype == DType::i64) {
+      static_cast<int64_t*>(data)[k] += 1;
+    } else {
+      static_cast<double*>(data)[k] += 1;
+    }
+  }
+}
+
+template <int Count>
+void bind_as(uint64_t* to, const uint64_t* words, int count, const ScalarTable& after, cudaStream_t stream) {
+  constexpr int kThreads = 128;
+  Words<Count> batch;
+  batch.to = to;
+  batch.count = count;
+  batch.after = after;
+  std::copy_n(words, count, batch.value);
+  bind_kernel<<<static_cast<unsigned>(count / kThreads + 1), kThreads, 0, stream>>>(batch);
+}
+
+}  // namespace
+
+// With the smallest arguments that hold them: a launch copies all of its own.
+void run_bind(uint64_t* to, const uint64_t* words, int count, const ScalarTable& after, cudaStream_t stream) {
+  if (count <= 512) return bind_as<512>(to, words, count, after, stream);
+  if (count <= 1024) return bind_as<1024>(to, words, count, after, stream);
+  if (count <= 2048) return bind_as<2048>(to, words, count, after, stream);
+  if (count <= 3072) return bind_as<3072>(to, words, count, after, stream);
+  bind_as<kMostWords>(to, words, count, after, stream);
+}
+
+void run_begin(const Args& args, cudaStream_t stream) {
+  constexpr int64_t kMost = 64;
+  const int64_t blocks = std::clamp<int64_t>((args.tensor_count + kBegin - 1) / kBegin, 1, kMost);
+  begin_kernel<<<static_cast<unsigned>(blocks), kBegin, 0, stream>>>(args);
+}
+
+}  // namespace came::cuda

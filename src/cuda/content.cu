@@ -1,0 +1,314 @@
+// From a plan to tensors, and for each phase the parts or chunks that blocks take, largest first.
+#include "cuda/content.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "algorithms/quantize.hpp"
+#include "core/optimizers/descriptor.hpp"
+
+namespace came::cuda {
+namespace {
+
+/// Elements of a part that leaves nothing to reduce.
+constexpr int64_t kPart = int64_t{1} << 16;
+
+/// Rows from which on a tile is halved, where a block leaves one sum per column and the tile has room for two.
+constexpr int64_t kHalved = 128;
+
+int8_t find(const core::Tensor& t, const char* name) {
+  for (size_t k = 0; k < t.states.size(); ++k) {
+    if (std::strcmp(t.states[k].name, name) == 0) return static_cast<int8_t>(k + 2);
+  }
+  return 0;
+}
+
+DType dtype_of(const core::Tensor& t, int8_t at) {
+  return at == 0 ? core::statistics_dtype(t) : t.states[static_cast<size_t>(at) - 2].dtype;
+}
+
+States states_of(const core::Plan& plan, const core::Tensor& t) {
+  States s{};
+  s.momentum = find(t, "exp_avg");
+  s.momentum_scale = find(t, "exp_avg_scale");
+  const bool averages = plan.algorithm == Algorithm::came || plan.algorithm == Algorithm::adafactor;
+  const int8_t second = find(t, "exp_avg_sq");
+  if (averages) {
+    s.full = second;
+    s.row = find(t, "exp_avg_sq_row");
+    s.col = find(t, "exp_avg_sq_col");
+    s.res_full = find(t, "exp_avg_res");
+    s.res_row = find(t, "exp_avg_res_row");
+    s.res_col = find(t, "exp_avg_res_col");
+  } else if (plan.algorithm == Algorithm::sm3) {
+    s.full = find(t, "accumulator");
+    s.row = find(t, "accumulator_row");
+    s.col = find(t, "accumulator_col");
+  } else {
+    s.second = second;
+    s.second_scale = find(t, "exp_avg_sq_scale");
+  }
+  return s;
+}
+
+Kind kind_of(const TensorTable& t, bool cautious) {
+  if (t.dtype == DType::f64) return Kind::any64;
+  const bool alike = t.dtype == t.grad_dtype && (t.dtype == DType::f32 || t.dtype == DType::bf16);
+  // Where one number says where elements are: storage.cuh, Where<true>.
+  const int64_t unit = t.states.momentum_scale != 0 ? algorithms::kMomentumBlock : 4;
+  const bool plain = t.cols % unit == 0 && t.cols == t.whole_cols && t.near;
+  if (!alike || !plain || t.states.second_scale != 0 || cautious) return Kind::any32;
+  const bool wide = t.dtype == DType::f32;
+  if (t.states.momentum_scale != 0) return wide ? Kind::f32_codes : Kind::bf16_codes;
+  if (t.momentum_dtype == DType::bf16) return wide ? Kind::f32_bf16 : Kind::bf16_bf16;
+  return wide ? Kind::f32_f32 : Kind::bf16_f32;
+}
+
+TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t index) {
+  TensorTable table{};
+  table.batch = t.local.batch.count;
+  table.rows = t.local.rows.count;
+  table.cols = t.local.cols.count;
+  table.whole_batch = t.view.batch;
+  table.whole_rows = t.view.rows;
+  table.whole_cols = t.view.cols;
+  table.first_batch = t.local.batch.begin;
+  table.first_row = t.local.rows.begin;
+  table.first_col = t.local.cols.begin;
+  table.pointers = t.first_state + 2 * index;
+  table.blocks = t.local_blocks();
+  table.block = t.first_derived;
+  table.tile = t.tiles.begin;
+  table.tiles = table.blocks > 0 ? t.tiles.count / table.blocks : 0;
+  table.column_factors = t.column_factors;
+  table.id = t.id;
+  table.elements = static_cast<double>(t.view.elements());
+  table.group = t.group;
+  table.dtype = t.dtype;
+  table.grad_dtype = t.grad_dtype;
+  table.states = states_of(plan, t);
+  table.momentum_dtype = dtype_of(t, table.states.momentum);
+  table.second_dtype = dtype_of(t, table.states.second);
+  table.owner = t.owner;
+  table.factored = t.factored;
+  table.sharded = t.sharded;
+  table.per_matrix = t.block_per_matrix();
+  table.contiguous =
+      table.states.momentum_scale == 0 && table.states.second_scale == 0 && table.cols == table.whole_cols;
+  for (size_t k = 0; k < t.slots.size(); ++k) {
+    const core::Slot& slot = t.slots[k];
+    table.slots[k] = {slot.offset, static_cast<int32_t>(slot.shape.rows), static_cast<int32_t>(slot.shape.cols),
+                      static_cast<int32_t>(slot.shape.scalars)};
+    const PhaseKind kind = plan.phases[k].kind;
+    if (kind == PhaseKind::statistics || kind == PhaseKind::cover) table.front = table.slots[k].scalars;
+  }
+  return table;
+}
+
+/// Elements by themselves: one row, and tiles that begin where vectors do.
+void flatten(TensorTable& t, std::vector<Part>& tiles) {
+  const int64_t elements = t.batch * t.rows * t.cols;
+  t.batch = t.rows = t.whole_batch = t.whole_rows = 1;
+  t.cols = t.whole_cols = elements;
+  const int64_t count = t.tiles;
+  if (count == 0) return;
+  constexpr int64_t kUnit = 8;
+  const int64_t each = ((elements + count - 1) / count + kUnit - 1) / kUnit * kUnit;
+  for (int64_t k = 0; k < count; ++k) {
+    Part& tile = tiles[static_cast<size_t>(t.tile + k)];
+    const int64_t begin = std::min(elements, k * each);
+    tile.row = 0;
+    tile.rows = 1;
+    tile.batch = 0;
+    tile.batches = 1;
+    tile.col = begin;
+    tile.cols = std::min(elements, begin + each) - begin;
+  }
+}
+
+int64_t elements_of(const Part& part) { return part.batches * part.rows * part.cols; }
+
+/// What blocks take of a tile in a phase.
+void cut(const Part& tile, const TensorTable& t, PhaseKind kind, std::vector<Part>& list) {
+  if (elements_of(tile) == 0) {
+    list.push_back(tile);  // still counted among its tensor's
+    return;
+  }
+  const bool rows_owned = t.factored && t.owner == Owner::rows;
+  if (kind == PhaseKind::momentum && tile.halves > 1) {
+    const int64_t most = (tile.rows + 1) / 2;
+    for (int32_t half = 0; half < 2; ++half) {
+      Part part = tile;
+      part.half = half;
+      part.row = tile.row + half * most;
+      part.rows = half == 0 ? most : tile.rows - most;
+      list.push_back(part);
+    }
+    return;
+  }
+  if (kind == PhaseKind::apply && t.factored && t.owner != Owner::matrix) {
+    const int64_t rows = rows_owned ? std::max<int64_t>(1, kPart / tile.cols) : tile.rows;
+    for (int64_t i = 0; i < tile.rows; i += rows) {
+      Part part = tile;
+      part.row = tile.row + i;
+      part.rows = std::min(rows, tile.rows - i);
+      list.push_back(part);
+    }
+    return;
+  }
+  list.push_back(tile);
+}
+
+/// Does the phase do anything to this tensor?
+bool takes_part(const core::Plan& plan, const TensorTable& t, PhaseKind kind) {
+  const came_options& o = plan.groups[static_cast<size_t>(t.group)];
+  if (kind == PhaseKind::rms) return t.factored && t.owner == Owner::none;
+  if (kind == PhaseKind::agreement) return o.cautious != 0;
+  if (kind == PhaseKind::apply && plan.algorithm == Algorithm::sm3) return o.cautious != 0;
+  if (kind == PhaseKind::momentum && plan.algorithm == Algorithm::adafactor) return t.states.momentum != 0;
+  return true;
+}
+
+/// Shared memory for the columns that a block owns: two numbers each.
+int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
+  const bool needs = kind == PhaseKind::statistics || kind == PhaseKind::momentum || kind == PhaseKind::cover;
+  if (!needs || !t.factored) return 0;
+  const int64_t number = t.dtype == DType::f64 ? 8 : 4;
+  if (t.owner == Owner::columns) return static_cast<int32_t>(2 * kStrip * number);
+  if (t.owner != Owner::matrix) return 0;
+  constexpr int64_t kTeams = 16;
+  const int64_t teams = t.rows * t.cols <= kTinyMatrix ? kTeams : 1;
+  return static_cast<int32_t>(2 * t.cols * number * teams);
+}
+
+/// Does a matrix stay on the chip during a step?  Depends on nothing but itself.
+bool is_resident(const core::Plan& plan, const TensorTable& t) {
+  constexpr int64_t kNarrowest = 512;
+  constexpr int64_t kWidest = 4096;
+  constexpr int64_t kMostNumber = int64_t{1} << 24;
+  if (!t.factored || t.owner != Owner::rows || t.sharded || t.batch != 1) return false;
+  if (t.cols < kNarrowest || t.cols > kWidest || pieces_of(t.rows, t.cols) > kMostNumber) return false;
+  return kind_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Kind::f32_f32;
+}
+
+/// Are its elements one after the other in the whole tensor too, and is each taken by itself, in one visit?
+bool is_flat(const core::Plan& plan, const TensorTable& t) {
+  const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
+  if (!is_adam(plan) || plan.find(PhaseKind::moments) >= 0 || cautious) return false;
+  const Kind kind = kind_of(t, cautious);
+  return kind != Kind::any64 && (kind != Kind::any32 || t.contiguous) && (t.batch == 1 || t.rows == t.whole_rows);
+}
+
+/// Has a multiprocessor memory for two blocks that take strips?  Without a device, as the largest have.
+bool has_memory(int device) {
+  int memory = 0;
+  if (cudaDeviceGetAttribute(&memory, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device) != cudaSuccess) {
+    cudaGetLastError();
+    return true;
+  }
+  constexpr int kBlocks = 2;
+  constexpr int kBeside = 16 << 10;
+  return memory >= kBlocks * (kAheadBytes + kBeside);
+}
+
+/// Does a warp have registers enough for its rows?  Depends on nothing but itself, and the device.
+bool is_strips(const core::Plan& plan, const TensorTable& t) {
+  const came_options& o = plan.groups[static_cast<size_t>(t.group)];
+  const bool averages = plan.algorithm == Algorithm::came || plan.algorithm == Algorithm::adafactor;
+  constexpr int64_t kNarrowest = 512;
+  constexpr int64_t kWidest = 4096;
+  return averages && t.factored && t.owner == Owner::rows && t.grad_dtype == DType::bf16 && t.dtype != DType::f64 &&
+         t.cols >= kNarrowest && t.cols <= kWidest && o.cautious == 0 && o.scale_parameter == 0;
+}
+
+}  // namespace
+
+Content content_of(const core::Plan& plan) {
+  Content c;
+  for (const core::Tile& tile : plan.tiles) {
+    const core::Tensor& t = plan.tensors[static_cast<size_t>(tile.tensor)];
+    const bool halved =
+        plan.algorithm == Algorithm::came && t.factored && t.owner == Owner::rows && tile.rows.count > kHalved;
+    c.tiles.push_back({tile.tensor, tile.batch.begin, tile.batch.count, tile.rows.begin, tile.rows.count,
+                       tile.cols.begin, tile.cols.count, tile.partial, 0, halved ? 2 : 1, t.group,
+                       t.first_state + 2 * tile.tensor});
+  }
+  for (size_t k = 0; k < plan.tensors.size(); ++k) {
+    TensorTable table = table_of(plan, plan.tensors[k], static_cast<int64_t>(k));
+    c.blocks += table.blocks;
+    if (!table.factored && !table.sharded && table.contiguous) flatten(table, c.tiles);
+    constexpr int64_t kFar = int64_t{1} << 31;
+    table.near = true;
+    for (int64_t tile = 0; tile < table.blocks * table.tiles; ++tile) {
+      const Part& part = c.tiles[static_cast<size_t>(table.tile + tile)];
+      if (table.cols >= kFar || part.rows >= kFar / std::max<int64_t>(1, table.cols)) table.near = false;
+    }
+    table.flat = is_flat(plan, table);
+    c.tensors.push_back(table);
+  }
+  if (plan.algorithm == Algorithm::came && has_room(plan.device_index)) {
+    for (TensorTable& t : c.tensors) t.resident = is_resident(plan, t);
+  }
+  if (has_memory(plan.device_index)) {
+    for (TensorTable& t : c.tensors) t.strips = is_strips(plan, t);
+  }
+  std::tie(c.pieces, c.residents) = waves_of(c.tensors);
+  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    const PhaseKind kind = plan.phases[phase].kind;
+    std::vector<Part> parts[kForms][kKinds];
+    std::vector<Chunk> chunks[kKinds];
+    int32_t buffers[kKinds] = {};
+    for (TensorTable& t : c.tensors) {
+      if (!takes_part(plan, t, kind) || t.tiles == 0 || (t.resident && kind != PhaseKind::norm)) continue;
+      const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
+      const auto which = static_cast<size_t>(kind_of(t, cautious));
+      if (t.flat && kind == PhaseKind::apply) {
+        const int64_t count = (t.batch * t.rows * t.cols + kChunk - 1) / kChunk;
+        for (int64_t k = 0; k < count; ++k) {
+          chunks[which].push_back({static_cast<int32_t>(&t - c.tensors.data()), static_cast<uint32_t>(k)});
+        }
+        continue;
+      }
+      const bool reduces =
+          kind == PhaseKind::statistics || (kind == PhaseKind::momentum && plan.algorithm == Algorithm::came);
+      std::vector<Part>& list = parts[static_cast<int>(t.strips && reduces ? Form::strips : Form::parts)][which];
+      const size_t before = list.size();
+      for (int64_t tile = 0; tile < t.blocks * t.tiles; ++tile) {
+        cut(c.tiles[static_cast<size_t>(t.tile + tile)], t, kind, list);
+      }
+      t.units[phase] = static_cast<int32_t>(static_cast<int64_t>(list.size() - before) / t.blocks);
+      buffers[which] = std::max(buffers[which], buffer_of(t, kind));
+    }
+    std::vector<Launch>& launches = c.launches[phase];
+    const auto add = [&](Form form, int which, auto& all, const auto& list, int32_t buffer) {
+      if (list.empty()) return;
+      const auto first = static_cast<int64_t>(all.size());
+      launches.push_back({static_cast<Kind>(which), form, first, static_cast<int64_t>(list.size()), buffer, false});
+      all.insert(all.end(), list.begin(), list.end());
+    };
+    for (int which = 0; which < kKinds; ++which) {
+      add(Form::chunks, which, c.chunks, chunks[which], 0);
+      for (const Form form : {Form::parts, Form::strips}) {
+        std::vector<Part>& list = parts[static_cast<int>(form)][which];
+        // The largest first: the small ones then fill the gaps at the end.
+        std::stable_sort(list.begin(), list.end(),
+                         [](const Part& a, const Part& b) { return elements_of(a) > elements_of(b); });
+        add(form, which, c.parts, list, form == Form::parts ? buffers[which] : 0);
+      }
+    }
+    // A launch begins when all blocks of the one before it have begun: first those of few blocks, which wait for memory
+    // while others use it, then those of many, and small blocks fill the gaps that larger ones leave at the end.
+    const auto rank = [](const Launch& launch) {
+      constexpr int64_t kFew = 64;
+      return launch.count <= kFew ? 0 : launch.form != Form::parts ? 1 : 2;
+    };
+    std::stable_sort(launches.begin(), launches.end(),
+                     [&](const Launch& a, const Launch& b) { return rank(a) < rank(b); });
+  }
+  return c;
+}
+
+}  // namespace came::cuda

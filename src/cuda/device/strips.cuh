@@ -1,0 +1,94 @@
+// Rows of a matrix that are taken a strip at a time, each strip by one warp: what a thread does for a row is shared by
+// many columns, and no warp waits for another unless they have the same row.
+#pragma once
+
+#include "cuda/device/ahead.cuh"
+#include "cuda/device/launch.cuh"
+
+namespace came::cuda {
+
+inline constexpr int kStripThreads = kNarrow;
+inline constexpr int kStripWarps = kStripThreads / kWarp;
+
+/// The strip of this thread's warp: of each row `Vectors` vectors per thread, a warp's width apart.
+template <class K, int Vectors>
+struct Strip {
+  static constexpr int N = K::N;
+  static constexpr int kApart = kWarp * N;
+  static constexpr int kWidth = Vectors * kApart;
+
+  int64_t cols;
+  int strips;         ///< Side by side in a row: a power of two.
+  int strip;          ///< Of this warp.
+  int groups, group;  ///< Of warps that have the same rows: each every groups-th row.
+  int lane;
+  int64_t col;  ///< The first of this thread.
+
+  explicit __device__ Strip(int64_t columns) : cols(columns), strips(1) {
+    while (strips * int64_t{kWidth} < cols) strips *= 2;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    lane = static_cast<int>(threadIdx.x) % kWarp;
+    strip = warp % strips;
+    groups = kStripWarps / strips;
+    group = warp / strips;
+    col = int64_t{strip} * kWidth + lane * N;
+  }
+
+  /// Vector v of a row whose first one is at w, and the place that it is to be found in.
+  __device__ __forceinline__ typename K::At vector(const typename K::At& w, int v) const {
+    if constexpr (K::kPlain) {
+      return {w.first, w.there && col + v * kApart < cols};
+    } else {
+      const int64_t left = cols - col - v * kApart;
+      const int count = !w.any() || left <= 0 ? 0 : left < N ? static_cast<int>(left) : N;
+      return {w.row, col + v * kApart, count, w.aligned && count == N, kWarp};
+    }
+  }
+  template <class Storage>
+  __device__ __forceinline__ Place place(const Place& p, int v) const {
+    if constexpr (K::kPlain) return Storage::after(p, v * kApart);
+    return p;
+  }
+
+  /// The sum over the strips of a row; `turn` tells one use from the next.
+  __device__ float across(float mine, int turn) const {
+    __shared__ float parts[2][kStripWarps];
+    if (strips == 1) return mine;
+    const int first = group * strips;
+    if (lane == 0) parts[turn & 1][first + strip] = mine;
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(strips * kWarp) : "memory");
+    float total = 0;
+#pragma unroll 1
+    for (int k = 0; k < strips; ++k) total += parts[turn & 1][first + k];
+    return total;
+  }
+
+  /// Adds up what the groups have of each column, one after the other, in `room` for all of them.
+  __device__ void leave(const float (&sums)[Vectors][N], float* room, float* to) const {
+    using Item = Vector<float, N>;
+    __syncthreads();
+#pragma unroll 1
+    for (int turn = 0; turn < groups; ++turn) {
+      if (turn == group) {
+#pragma unroll
+        for (int v = 0; v < Vectors; ++v) {
+          auto* cell = reinterpret_cast<Item*>(room + col + v * kApart);
+          Item sum = turn == 0 ? Item{} : *cell;
+#pragma unroll
+          for (int n = 0; n < N; ++n) sum.v[n] += sums[v][n];
+          *cell = sum;
+        }
+      }
+      __syncthreads();
+    }
+    for (int64_t j = threadIdx.x; j < cols; j += kStripThreads) to[j] = room[j];
+  }
+};
+
+/// Shared memory for what is on its way, then for sums of columns.
+__device__ inline char* strip_memory() {
+  extern __shared__ __align__(16) char memory_of_strips[];
+  return memory_of_strips;
+}
+
+}  // namespace came::cuda

@@ -1,0 +1,297 @@
+// CAME and Adafactor on matrices whose gradient is bf16: the visits that reduce, in strips.  docs/algorithms.md,
+// equations (5) to (11); statistics.cu and came.cu have all other matrices.
+#include "cuda/device/confidence.cuh"
+#include "cuda/device/strips.cuh"
+
+namespace came::cuda {
+namespace {
+
+/// Keeps the compiler from keeping what follows from a raw vector: it takes more registers than the vector.
+template <class Raw>
+CAME_MAIN_ROUTE void forget(Raw& raw) {
+  if constexpr (std::is_same_v<Raw, BF16::Raw<kColumns>>) asm volatile("" : "+r"(raw.v[0]), "+r"(raw.v[1]));
+}
+
+/// (5) for the rows of a part, and the sums of the squares over them, plain and weighted.  Gradients are taken as they
+/// are unless they are `Scaled`.
+template <class K, bool Scaled>
+CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& update, const Part& part) {
+  constexpr int V = 8;
+  constexpr int N = K::N;
+  using G = typename K::Param;
+  using Raw = typename G::template Raw<N>;
+  constexpr int kTurns = turns_ahead(static_cast<int>(sizeof(Raw)) * kStripThreads * V);
+  const Strip<K, V> strip(s.t.cols);
+  const int64_t b = part.batch;
+  const Place grad = s.grad(b);
+  const auto frame = s.template frame<K::kPlain>(b, kWarp);
+  const typename K::At top = frame.where(part.row, strip.col, s.t.cols - strip.col);
+  float* averages = update.factors.row + s.row_at(b, part.row);
+  const float factor = s.factor();
+  const float rate = update.factors.rate();
+  const float eps = static_cast<float>(update.factors.eps);
+  const float share = static_cast<float>(1 / static_cast<double>(s.t.whole_cols));
+  const int count = static_cast<int>(part.rows);
+  const Ahead<G, N, kStripThreads, V, kTurns> ahead(strip_memory(), static_cast<int>(threadIdx.x));
+  const auto row_of = [&](int turn) { return strip.group + turn * strip.groups; };
+  const auto at = [&](int turn) { return top.below(row_of(turn), s.t.cols, row_of(turn) < count); };
+  const auto send = [&](int turn) {
+    const typename K::At w = at(turn);
+#pragma unroll
+    for (int v = 0; v < V; ++v) ahead.send(turn, v, strip.template place<G>(grad, v), strip.vector(w, v));
+    sent();
+  };
+  const auto decode = [&](const Raw& raw, float(&x)[N]) {
+    G::decode(grad, raw, x);
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = Scaled ? x[n] * factor : x[n];
+  };
+  float plain[V][N] = {};
+  float weighted[V][N] = {};
+  for (int turn = 0; turn < kTurns; ++turn) send(turn);
+  // Averages of as many rows as a warp has lanes wait in them.
+  float of_lane = 1.0F;
+  const auto row_of_lane = [&](int turn) { return row_of(turn - turn % kWarp + strip.lane); };
+#pragma unroll 1
+  for (int turn = 0; row_of(turn) < count; ++turn) {
+    const int lane = turn % kWarp;
+    if (lane == 0) of_lane = row_of_lane(turn) < count ? averages[row_of_lane(turn)] : 1.0F;
+    const float old = __shfl_sync(kAll, of_lane, lane);
+    Raw raw[V];
+    arrived<kTurns - 1>();
+#pragma unroll
+    for (int v = 0; v < V; ++v) raw[v] = ahead.take(turn, v, grad, strip.vector(top, v));
+    send(turn + kTurns);
+    float mine[N] = {};
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      float x[N];
+      decode(raw[v], x);
+#pragma unroll
+      for (int n = 0; n < N; ++n) mine[n] = __fmaf_rn(x[n], x[n], mine[n]);
+    }
+    const float of_strip = over_lanes<Add>((mine[0] + mine[1]) + (mine[2] + mine[3]), kWarp);
+    const float average = blend(old, rate, strip.across(of_strip, turn) * share + eps);
+    const float inverse = 1.0F / average;
+    if (strip.lane == lane) of_lane = average;
+    if (lane == kWarp - 1 || row_of(turn + 1) >= count) {
+      if (strip.strip == 0 && strip.lane <= lane) averages[row_of_lane(turn)] = of_lane;
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      float x[N];
+      forget(raw[v]);
+      decode(raw[v], x);
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        plain[v][n] += square(x[n]);
+        weighted[v][n] = __fmaf_rn(square(x[n]), inverse, weighted[v][n]);
+      }
+    }
+  }
+  arrived<0>();
+  auto* room = reinterpret_cast<float*>(strip_memory());
+  strip.leave(plain, room, s.cols(part, s.a.phase, 0));
+  strip.leave(weighted, room, s.cols(part, s.a.phase, 1));
+}
+
+CAME_ROUTE void end_squares(const Args& a, const Desk& desk) {
+  const Team<kStripThreads> team;
+  const Subject<float> s(a, desk, false);
+  const Update<float> update(s);
+  arrive<Add>(
+      team, s, desk.part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
+      [&] { update.finish_statistics(team, a.phase, true); });
+}
+
+template <class K>
+__global__ void __launch_bounds__(kStripThreads, 2) squares_kernel(const __grid_constant__ Args a) {
+  const Beside beside;
+  if (is_skipped(a)) return;
+  const Desk& desk = desk_of(a);
+  if (desk.scalars.active == 0) return;
+  const Subject<float> s(a, desk, K::kPlain);
+  if (fabsf(s.factor()) == 1.0F) {
+    sum_squares<K, false>(s, Update<float>(s), desk.part);
+  } else {
+    sum_squares<K, true>(s, Update<float>(s), desk.part);
+  }
+  end_squares(a, desk);
+}
+
+/// Rows that are finished together: what gradients are multiplied with, and what the strips add up to.
+constexpr int kSegment = 128;
+struct RowsOfSegment {
+  float factor[kSegment];
+  float sum[kSegment][kStripWarps];
+};
+
+/// Stores a strip of a row of the momentum.  Codes take a division for each block: a lane has one of them.
+template <class K, int V>
+CAME_MAIN_ROUTE void store_row(const Strip<K, V>& strip, const Place& momentum, const typename K::At& of_row,
+                               float (&m)[V][K::N]) {
+  using M = typename K::Momentum;
+  const auto place = [&](int v) { return strip.template place<M>(momentum, v); };
+  if constexpr (K::kPlain && requires { &M::factor_of; }) {
+    float scales[V];
+    float own = 0.0F;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      scales[v] = M::scale_of(place(v), strip.vector(of_row, v), m[v]);
+      if (strip.lane % V == v) own = scales[v];
+    }
+    own = M::factor_of(momentum, own);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      M::store(place(v), strip.vector(of_row, v), m[v], scales[v], __shfl_sync(kAll, own, v));
+    }
+  } else {
+#pragma unroll
+    for (int v = 0; v < V; ++v) M::store(place(v), strip.vector(of_row, v), m[v]);
+  }
+}
+
+/// m <- beta1 m + (1 - beta1) u : (9), the sums of U = (u - m)^2 with the stored m : (10), and (11) for its rows.
+template <class K>
+CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& update, const Part& part,
+                                  RowsOfSegment& rows) {
+  constexpr int V = 4;
+  constexpr int N = K::N;
+  using G = typename K::Param;
+  using M = typename K::Momentum;
+  constexpr int kBytes = static_cast<int>(sizeof(typename G::template Raw<N>) + sizeof(typename M::template Raw<N>));
+  constexpr int kTurns = turns_ahead(kBytes * kStripThreads * V);
+  using OfGrad = Ahead<G, N, kStripThreads, V, kTurns>;
+  using OfMomentum = Ahead<M, N, kStripThreads, V, kTurns>;
+  const OfGrad gradients(strip_memory(), static_cast<int>(threadIdx.x));
+  const OfMomentum momenta(strip_memory() + OfGrad::kBytes, static_cast<int>(threadIdx.x));
+  const Strip<K, V> strip(s.t.cols);
+  const int64_t b = part.batch;
+  const Place grad = s.grad(b);
+  const Place momentum = s.momentum(b);
+  const auto frame = s.template frame<K::kPlain>(b, kWarp);
+  const Factors<float> factors = instability(s);
+  const float* roots = s.column_factors(b);
+  const float rate = static_cast<float>(1 - s.o.beta1);
+  float col[V][N];
+  float over[V][N] = {};
+#pragma unroll
+  for (int v = 0; v < V; ++v) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const int64_t j = strip.col + v * strip.kApart + n;
+      col[v][n] = j < s.t.cols ? roots[j] : 0.0F;
+    }
+  }
+  for (int64_t segment = 0; segment < part.rows; segment += kSegment) {
+    const int count = static_cast<int>(part.rows - segment < kSegment ? part.rows - segment : kSegment);
+    const int64_t first = part.row + segment;
+    const typename K::At top = frame.where(first, strip.col, s.t.cols - strip.col);
+    const auto row_of = [&](int turn) { return strip.group + turn * strip.groups; };
+    const auto at = [&](int turn) { return top.below(row_of(turn), s.t.cols, row_of(turn) < count); };
+    const auto send = [&](int turn) {
+      const typename K::At w = at(turn);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        gradients.send(turn, v, strip.template place<G>(grad, v), strip.vector(w, v));
+        momenta.send(turn, v, strip.template place<M>(momentum, v), strip.vector(w, v));
+      }
+      sent();
+    };
+    for (int turn = 0; turn < kTurns; ++turn) send(turn);
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kStripThreads) {
+      rows.factor[i] = update.row_factor(b, first + i, 1.0);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int turn = 0; row_of(turn) < count; ++turn) {
+      const typename K::At of_row = at(turn);
+      const float row = rows.factor[row_of(turn)];
+      typename G::template Raw<N> g[V];
+      typename M::template Raw<N> raw[V];
+      arrived<kTurns - 1>();
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        g[v] = gradients.take(turn, v, grad, of_row);
+        raw[v] = momenta.take(turn, v, momentum, of_row);
+      }
+      send(turn + kTurns);
+      float mine[N] = {};
+      float u[V][N];
+      float m[V][N];
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        G::decode(grad, g[v], u[v]);
+        M::decode(momentum, raw[v], m[v]);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          u[v][n] = u[v][n] * row * col[v][n];
+          m[v][n] = blend(m[v][n], rate, u[v][n]);
+        }
+      }
+      store_row<K>(strip, momentum, of_row, m);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const typename K::At w = strip.vector(of_row, v);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          const float x = w.has(n) ? square(u[v][n] - m[v][n]) : 0.0F;
+          over[v][n] += x;
+          mine[n] += x;
+        }
+      }
+      const float of_strip = over_lanes<Add>((mine[0] + mine[1]) + (mine[2] + mine[3]), kWarp);
+      if (strip.lane == 0) rows.sum[row_of(turn)][strip.strip] = of_strip;
+    }
+    arrived<0>();
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kStripThreads) {
+      double total = 0;
+      for (int k = 0; k < strip.strips; ++k) total += static_cast<double>(rows.sum[i][k]);
+      factors.average_row(b, first + i, total);
+    }
+    __syncthreads();
+  }
+  strip.leave(over, reinterpret_cast<float*>(strip_memory()), s.cols(part, s.a.phase, part.half));
+}
+
+CAME_ROUTE void end_momentum(const Args& a, const Desk& desk) {
+  const Team<kStripThreads> team;
+  const Subject<float> s(a, desk, false);
+  const Factors<float> factors = instability(s);
+  arrive<Add>(
+      team, s, desk.part.batch, &factors, [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
+      [&] { finish_agreement(team, s, a.phase, true); });
+}
+
+template <class K>
+__global__ void __launch_bounds__(kStripThreads, 2) strips_kernel(const __grid_constant__ Args a) {
+  const Beside beside;
+  if (is_skipped(a)) return;
+  const Desk& desk = desk_of(a);
+  if (desk.scalars.active == 0) return;
+  const Subject<float> s(a, desk, K::kPlain);
+  __shared__ RowsOfSegment rows;
+  with_known<K>(s, [&](auto types) { blend_strips<decltype(types)>(s, Update<float>(s), desk.part, rows); });
+  end_momentum(a, desk);
+}
+
+}  // namespace
+
+void run_strips(const Args& args, const Launch& launch, cudaStream_t stream) {
+  const auto with = [&](auto types) {
+    using K = decltype(types);
+    if (args.phase_kind == PhaseKind::statistics) {
+      using G = std::conditional_t<K::kPlain, TypesOf<Kind::bf16_bf16>, TypesOf<Kind::any32>>;
+      launch_parts(squares_kernel<G>, args, launch, kStripThreads, kAheadBytes, stream);
+    } else {
+      launch_parts(strips_kernel<K>, args, launch, kStripThreads, kAheadBytes, stream);
+    }
+  };
+  if (launch.kind == Kind::bf16_f32) return with(TypesOf<Kind::bf16_f32>{});
+  if (launch.kind == Kind::bf16_bf16) return with(TypesOf<Kind::bf16_bf16>{});
+  if (launch.kind == Kind::bf16_codes) return with(TypesOf<Kind::bf16_codes>{});
+  with(TypesOf<Kind::any32>{});
+}
+
+}  // namespace came::cuda
