@@ -52,8 +52,9 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
   // Averages of as many rows as a warp has lanes wait in them.
   float of_lane = 1.0F;
   const auto row_of_lane = [&](int turn) { return row_of(turn - turn % kWarp + strip.lane); };
+  const int turns = (count + strip.groups - 1) / strip.groups;  // of every group: the last one may find no row
 #pragma unroll 1
-  for (int turn = 0; row_of(turn) < count; ++turn) {
+  for (int turn = 0; turn < turns; ++turn) {
     const int lane = turn % kWarp;
     if (lane == 0) of_lane = row_of_lane(turn) < count ? averages[row_of_lane(turn)] : 1.0F;
     const float old = __shfl_sync(kAll, of_lane, lane);
@@ -74,8 +75,8 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
     const float average = blend(old, rate, strip.across(of_strip, turn) * share + eps);
     const float inverse = 1.0F / average;
     if (strip.lane == lane) of_lane = average;
-    if (lane == kWarp - 1 || row_of(turn + 1) >= count) {
-      if (strip.strip == 0 && strip.lane <= lane) averages[row_of_lane(turn)] = of_lane;
+    if (lane == kWarp - 1 || turn == turns - 1) {
+      if (strip.strip == 0 && row_of_lane(turn) < count) averages[row_of_lane(turn)] = of_lane;
     }
 #pragma unroll
     for (int v = 0; v < V; ++v) {

@@ -47,7 +47,7 @@ Options options(const char* word, DType momentum, bool other) {
   return o;
 }
 
-constexpr DType kMomenta[] = {DType::f32, DType::bf16, DType::i8, DType::u8};
+constexpr DType kMomenta[] = {DType::f32, DType::bf16, DType::i8, DType::i4};
 
 const cuda::Tables& tables_of(const Trial& run) { return *static_cast<const cuda::Tables*>(run.plan.tables.get()); }
 

@@ -1,5 +1,5 @@
 // Rows of a matrix that are taken a strip at a time, each strip by one warp: what a thread does for a row is shared by
-// many columns, and no warp waits for another unless they have the same row.
+// many columns, and no warp waits for another unless a row has several strips.
 #pragma once
 
 #include "cuda/device/ahead.cuh"
@@ -50,13 +50,13 @@ struct Strip {
     return p;
   }
 
-  /// The sum over the strips of a row; `turn` tells one use from the next.
+  /// The sum over the strips of a row; `turn` tells one use from the next.  All threads of the block must come.
   __device__ float across(float mine, int turn) const {
     __shared__ float parts[2][kStripWarps];
     if (strips == 1) return mine;
     const int first = group * strips;
     if (lane == 0) parts[turn & 1][first + strip] = mine;
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(strips * kWarp) : "memory");
+    __syncthreads();
     float total = 0;
 #pragma unroll 1
     for (int k = 0; k < strips; ++k) total += parts[turn & 1][first + k];
