@@ -191,6 +191,13 @@ void run_bind(uint64_t* to, const uint64_t* words, int count, const ScalarTable&
   bind_as<kMostWords>(to, words, count, after, stream);
 }
 
+bool launches_overlap() {
+  constexpr int kSince = 90;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(begin_kernel)), "kernels");
+  return attributes.ptxVersion >= kSince;
+}
+
 void run_begin(const Args& args, cudaStream_t stream) {
   constexpr int64_t kMost = 64;
   const int64_t blocks = std::clamp<int64_t>((args.tensor_count + kBegin - 1) / kBegin, 1, kMost);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/message.hpp"
+#include "cuda/begin.hpp"
 #include "cuda/content.hpp"
 
 namespace came::cuda {
@@ -80,12 +81,10 @@ Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
   }
   const OnDevice here(device_);
   const Content c = content_of(plan);
-  int major = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_), "compute capability");
+  const bool overlap = launches_overlap();
   for (int k = 0; k < kPhases; ++k) {
     launches[k] = c.launches[k];
-    constexpr int kOverlaps = 9;  // from here on a launch may begin before the last one is over
-    for (size_t next = 1; next < launches[k].size(); ++next) launches[k][next].beside = major >= kOverlaps;
+    for (size_t next = 1; next < launches[k].size(); ++next) launches[k][next].beside = overlap;
   }
   block_count = c.blocks;
   if (c.residents.area > 0) {

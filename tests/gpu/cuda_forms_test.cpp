@@ -107,6 +107,16 @@ TEST_P(CudaForms, OfMatricesAreNearTheReference) {
     for (int step = 0; step < 3; ++step) pair.step();
   }
 }
+// In the first step nothing is left of old averages: a row that is not there must not weigh anything.
+TEST_P(CudaForms, OfMatricesAreClippedFromTheFirstStepOn) {
+  Options o = options("adafactor", GetParam(), false);
+  o.beta1 = 0.9;
+  o.beta2_decay = -0.8;
+  o.relative_step = o.scale_parameter = 0;
+  o.clip_threshold = 0.1;
+  Pair pair({o}, matrices());
+  for (int step = 0; step < 2; ++step) pair.step();
+}
 TEST_P(CudaForms, OfMatricesAreNearTheReferenceAtOddAddresses) {
   Pair pair({options("came", GetParam(), true)}, matrices(), Placement::odd);
   for (int step = 0; step < 2; ++step) pair.step();
