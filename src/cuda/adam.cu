@@ -37,14 +37,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
       T p[N];
       T m[N];
       T v[N];
-      moments.gradient(raw[r], g);
-      K::Param::decode(moments.param, raw[r].p, p);
-      K::Momentum::decode(moments.momentum, raw[r].m, m);
-      Moments<K>::V::decode(moments.second, raw[r].v, v);
-      if (rates.l2 != T{0}) {  // (18)
-#pragma unroll
-        for (int n = 0; n < N; ++n) g[n] += rates.l2 * p[n];
-      }
+      moments.decode(raw[r], rates.l2, g, p, m, v);
       if (blends) moments.blend_both(w[r], g, m, v);
       if (cautious && !applies) {
 #pragma unroll
@@ -108,14 +101,7 @@ __global__ void __launch_bounds__(kOfChunk) chunk_kernel(const __grid_constant__
     T p[N];
     T m[N];
     T v[N];
-    moments.gradient(raw[r], g);
-    K::Param::decode(moments.param, raw[r].p, p);
-    K::Momentum::decode(moments.momentum, raw[r].m, m);
-    Moments<K>::V::decode(moments.second, raw[r].v, v);
-    if (rates.l2 != T{0}) {
-#pragma unroll
-      for (int n = 0; n < N; ++n) g[n] += rates.l2 * p[n];
-    }
+    moments.decode(raw[r], rates.l2, g, p, m, v);
     moments.blend_both(w[r], g, m, v);
 #pragma unroll
     for (int n = 0; n < N; ++n) p[n] = moved(p[n], rates.decay, rates.move(m[n], v[n]));

@@ -232,7 +232,7 @@ CAME_ROUTE void apply_other(const Args& a, const Desk& desk) {
   if (s.t.factored) {
     apply_matrices<K>(s, desk.part);
   } else {
-    apply_elements<K, kNarrow>(s, desk.part);
+    apply_elements<K>(s, desk.part);
   }
 }
 

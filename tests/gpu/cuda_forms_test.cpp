@@ -59,26 +59,6 @@ int64_t blocks_of(const Trial& run, core::PhaseKind phase, cuda::Form form) {
   return count;
 }
 
-void expect_same_bits(const Options& o, const std::vector<TensorSpec>& list) {
-  Trial whole({o}, list, nullptr, core::cuda_backend());
-  Trial again({o}, list, nullptr, core::cuda_backend());
-  Trial phases({o}, list, nullptr, core::cuda_backend());
-  Trial odd({o}, list, nullptr, core::cuda_backend());
-  odd.placement = Placement::odd;
-  const std::vector<Trial*> all{&whole, &again, &phases, &odd};
-  for (Trial* run : all) start(*run);
-  for (uint64_t step = 0; step < 3; ++step) {
-    for (Trial* run : all) run->fill_grads(step);
-    whole.run();
-    again.run();
-    odd.run();
-    for (int phase = 0; phase < static_cast<int>(phases.plan.phases.size()); ++phase) phases.run_phase(phase);
-  }
-  EXPECT_EQ(again.image(), whole.image());
-  EXPECT_EQ(phases.image(), whole.image());
-  EXPECT_EQ(odd.image(), whole.image());
-}
-
 TEST(CudaStrips, AreHowTheseMatricesAreTaken) {
   Trial run({options("came", DType::bf16, false)}, matrices(), nullptr, core::cuda_backend());
   run.run();
@@ -123,10 +103,10 @@ TEST_P(CudaForms, OfMatricesAreNearTheReferenceAtOddAddresses) {
 }
 TEST_P(CudaForms, OfMatricesGiveTheSameBits) {
   Options o = options("came", GetParam(), false);
-  expect_same_bits(o, matrices());
+  expect_same_bits_in_every_way(o, matrices());
   expect_same_bits_together_or_one_by_one(o, core::cuda_backend(), matrices());
   o.stochastic_rounding = 1;
-  expect_same_bits(o, matrices());
+  expect_same_bits_in_every_way(o, matrices());
 }
 
 TEST_P(CudaForms, OfChunksAreNearTheReference) {
@@ -143,10 +123,10 @@ TEST_P(CudaForms, OfChunksAreNearTheReferenceAtOddAddresses) {
 }
 TEST_P(CudaForms, OfChunksGiveTheSameBits) {
   Options o = options("adamw", GetParam(), false);
-  expect_same_bits(o, tensors());
+  expect_same_bits_in_every_way(o, tensors());
   expect_same_bits_together_or_one_by_one(o, core::cuda_backend(), tensors());
   o.stochastic_rounding = 1;
-  expect_same_bits(o, tensors());
+  expect_same_bits_in_every_way(o, tensors());
 }
 std::string name_of(const testing::TestParamInfo<DType>& momentum) {
   constexpr const char* kNames[] = {"f32", "bf16", "int8", "int4"};

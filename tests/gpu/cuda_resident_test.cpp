@@ -84,25 +84,7 @@ TEST(CudaResident, IsNearTheReferenceAtOddAddresses) {
   for (int step = 0; step < 2; ++step) pair.step();
 }
 
-TEST(CudaResident, GivesTheSameBitsPhaseByPhaseAndAtOddAddresses) {
-  Trial whole({options()}, specs(), nullptr, core::cuda_backend());
-  Trial again({options()}, specs(), nullptr, core::cuda_backend());
-  Trial phases({options()}, specs(), nullptr, core::cuda_backend());
-  Trial odd({options()}, specs(), nullptr, core::cuda_backend());
-  odd.placement = Placement::odd;
-  const std::vector<Trial*> all{&whole, &again, &phases, &odd};
-  for (Trial* run : all) start(*run);
-  for (uint64_t step = 0; step < 4; ++step) {
-    for (Trial* run : all) run->fill_grads(step);
-    whole.run();
-    again.run();
-    odd.run();
-    for (int phase = 0; phase < static_cast<int>(phases.plan.phases.size()); ++phase) phases.run_phase(phase);
-  }
-  EXPECT_EQ(again.image(), whole.image());
-  EXPECT_EQ(phases.image(), whole.image());
-  EXPECT_EQ(odd.image(), whole.image());
-}
+TEST(CudaResident, GivesTheSameBitsPhaseByPhaseAndAtOddAddresses) { expect_same_bits_in_every_way(options(), specs()); }
 
 TEST(CudaResident, GivesTheSameBitsTogetherOrOneByOne) {
   expect_same_bits_together_or_one_by_one(options(), core::cuda_backend(), specs());

@@ -70,7 +70,7 @@ CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& 
 }
 
 /// (13), likewise.
-template <class K, int Threads>
+template <class K>
 CAME_ROUTE void apply_elements(const Subject<typename K::T>& s, const Part& part) {
   using T = typename K::T;
   using S = typename Statistic<T>::Type;
@@ -79,7 +79,7 @@ CAME_ROUTE void apply_elements(const Subject<typename K::T>& s, const Part& part
   const Place residual = s.full(s.t.states.res_full, part.batch);
   const double by = s.k.lr * s.derived(0).direction;
   const T step = static_cast<T>(residual ? by * s.derived(0).confidence : by);
-  for_vectors<K, 1>(Team<Threads>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
+  for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
     const auto raw = apply.load(w[0]);
     T v[N];
     if (residual) S::decode(residual, S::template load<N>(residual, w[0]), v);

@@ -84,6 +84,17 @@ struct Moments {
 #pragma unroll
     for (int n = 0; n < N; ++n) g[n] *= factor;
   }
+  /// All of it, with the decay that counts as part of the gradient : (18)
+  __device__ void decode(const Loaded& raw, T l2, T (&g)[N], T (&p)[N], T (&m)[N], T (&v)[N]) const {
+    gradient(raw, g);
+    K::Param::decode(param, raw.p, p);
+    K::Momentum::decode(momentum, raw.m, m);
+    V::decode(second, raw.v, v);
+    if (l2 != T{0}) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) g[n] += l2 * p[n];
+    }
+  }
   /// Leaves in m and v what is stored.
   __device__ void blend_both(const typename K::At& w, const T (&g)[N], T (&m)[N], T (&v)[N]) const {
 #pragma unroll

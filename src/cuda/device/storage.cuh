@@ -46,7 +46,7 @@ struct F32 {
   }
 };
 
-/// How much a kernel is compiled for: everything, or what a place says is looked at while it runs.
+/// What a loop is compiled for beside a type; `nothing`: it looks at its place every time.
 enum class Known : int32_t { nothing, nearest, bits8, bits4 };
 
 /// bf16, in pairs: a half word would take a register.
