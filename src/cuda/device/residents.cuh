@@ -71,7 +71,7 @@ __device__ inline void take_turn(const ResidentArgs& run, int wave, int visit) {
     if (visit == 1) before = wave + kTeams - 1 < run.waves ? wave + kTeams - 1 : run.waves - 1;
     if (visit == 1 && before == wave) return;
   }
-  if (before >= 0) poll(turn_of(run, before, what), kNearly);
+  if (before >= 0) keep_pace(turn_of(run, before, what), kNearly);
 }
 __device__ inline void end_turn(const ResidentArgs& run, int wave, int visit) {
   atomicAdd(turn_of(run, wave, visit), 1U);
@@ -92,24 +92,27 @@ struct Turn {
   }
 };
 
-/// One visit to all pieces of a block, each read from memory.
+/// One visit to all pieces of a block, each read from memory.  Momentum is taken from the last piece to the first, so
+/// that a block that goes from visit to visit `keeps` the piece that it begins with.
 template <class V>
-__device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage stage) {
+__device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage stage, bool keeps) {
   if (stage == Stage::squares) return visit.template finish_columns<true>(nullptr);
   if (stage == Stage::instability) return visit.template finish_columns<false>(nullptr);
-  const int first = visit.piece.index;
-  for (int number = first; number * int64_t{V::kRows} < visit.all_rows; number += visit.piece.count) {
-    visit.go_to(number);
+  const int all = (visit.all_rows + V::kRows - 1) / V::kRows;
+  const int count = (all - visit.piece.index + visit.piece.count - 1) / visit.piece.count;
+  for (int k = 0; k < count; ++k) {
+    visit.go_to(visit.piece.index + (stage == Stage::momentum ? count - 1 - k : k) * visit.piece.count);
+    const bool here = keeps && k == 0;
     if (stage == Stage::statistics) {
       visit.load(notes.place(Word::grad, visit.first()));
-      visit.statistics(number == first);
+      visit.statistics(k == 0);
     } else if (stage == Stage::momentum) {
-      visit.load(notes.place(Word::grad, visit.first()));
+      if (!here) visit.load(notes.place(Word::grad, visit.first()));
       visit.load_average(Word::row);
       visit.start(notes.place(Word::momentum, visit.first()));
-      visit.momentum(number == first, [](bool) {});
+      visit.momentum(k == 0, [](bool) {});
     } else {
-      visit.load(notes.place(Word::momentum, visit.first()));
+      if (!here) visit.load(notes.place(Word::momentum, visit.first()));
       visit.load_average(Word::res_row);
       visit.start(notes.place(Word::param, visit.first()));
       visit.apply([](int, const Item&) {}, [](bool) {});
@@ -133,18 +136,18 @@ __global__ void __launch_bounds__(kThreads, kTeams) large_kernel(const __grid_co
     notes.read(run, piece.tensor);
     if (!notes.is_active() || piece.index >= piece.count) continue;
     with_fold(notes.whole(Word::cols), [&](auto fold) {
-      Visitor<W, decltype(fold)::value> visit(run, notes, piece, items, scratch, registers);
+      Visitor<W, decltype(fold)::value, false> visit(run, notes, piece, items, scratch, registers);
       auto* counter = notes.template pointer<unsigned>(Word::counter);
       unsigned arrivals = 0;
 #pragma unroll 1
       for (int stage = 0; stage < static_cast<int>(Stage::apply); ++stage) {
-        visit_all(visit, notes, static_cast<Stage>(stage));
+        visit_all(visit, notes, static_cast<Stage>(stage), true);
         raise(counter);
         arrivals += static_cast<unsigned>(piece.count);
         if (threadIdx.x == 0) poll(counter, arrivals);
         __syncthreads();
       }
-      visit_all(visit, notes, Stage::apply);
+      visit_all(visit, notes, Stage::apply, true);
     });
   }
 }
@@ -172,6 +175,7 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
   Notes notes;
   notes.read(run, piece.tensor);
   fill(Refill<W>(notes, piece.index));
+  float* left = nullptr;  // where this block leaves its sums
   for (int wave = team; wave < run.waves; wave += kTeams) {
     const PieceTable later = piece_of(wave + kTeams);
     Notes of_later;
@@ -183,7 +187,8 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
       fill(Refill<W>(of_later, later.index));
     } else {
       with_fold(notes.whole(Word::cols), [&](auto fold) {
-        Visitor<W, decltype(fold)::value> visit(run, notes, piece, items, scratch, registers);
+        Visitor<W, decltype(fold)::value, true> visit(run, notes, piece, items, scratch, registers);
+        left = visit.area(piece.index);
         auto* counter = notes.template pointer<unsigned>(Word::counter);
         const auto all = static_cast<unsigned>(piece.count);
         visit.start(notes.place(Word::momentum, visit.first()));
@@ -207,6 +212,13 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
     piece = later;
     notes = of_later;
   }
+  if (left == nullptr) return;
+  // All have seen them, or the block would not have got so far.
+  const auto begin = (reinterpret_cast<uintptr_t>(left) + kLine - 1) / kLine * kLine;
+  const auto end = reinterpret_cast<uintptr_t>(left + run.area) / kLine * kLine;
+  for (uintptr_t line = begin + threadIdx.x * uintptr_t{kLine}; line < end; line += kThreads * uintptr_t{kLine}) {
+    discard(reinterpret_cast<char*>(line));
+  }
 }
 
 /// One part of it: for the pieces of as many waves as there are teams, or for a large matrix.
@@ -223,8 +235,8 @@ __global__ void __launch_bounds__(kThreads, kTeams)
   notes.read(run, piece.tensor);
   if (!notes.is_active() || piece.index >= piece.count) return;
   with_fold(notes.whole(Word::cols), [&](auto fold) {
-    Visitor<W, decltype(fold)::value> visit(run, notes, piece, items, scratch, registers);
-    visit_all(visit, notes, stage);
+    Visitor<W, decltype(fold)::value, false> visit(run, notes, piece, items, scratch, registers);
+    visit_all(visit, notes, stage, false);
   });
 }
 

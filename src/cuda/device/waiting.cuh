@@ -32,6 +32,20 @@ __device__ inline void arrived() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
 }
 
+/// A vector that other blocks read soon: the second cache keeps it longer than what streams through.
+__device__ __forceinline__ void leave(float* to, const float (&x)[4]) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+               "f"(x[3]), "l"(policy)
+               : "memory");
+}
+/// A line that nobody reads any more: the second cache need not keep it, nor write it to memory.
+inline constexpr int kLine = 128;
+__device__ __forceinline__ void discard(char* line) {
+  asm volatile("discard.global.L2 [%0], %1;" ::"l"(line), "n"(kLine) : "memory");
+}
+
 /// Counts a block that has come so far; what it wrote before is seen by those who wait for it.
 __device__ inline void raise(unsigned* counter) {
   __syncthreads();
@@ -42,6 +56,13 @@ __device__ inline void poll(const unsigned* counter, unsigned count) {
   unsigned seen;
   do {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  } while (seen < count);
+}
+/// The same where nothing is read that those who came wrote.
+__device__ inline void keep_pace(const unsigned* counter, unsigned count) {
+  unsigned seen;
+  do {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   } while (seen < count);
 }
 

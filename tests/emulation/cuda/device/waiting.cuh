@@ -20,6 +20,11 @@ void arrived() {
   test::Emulator::arrived(Later);
 }
 
+inline void leave(float* to, const float (&x)[4]) { std::memcpy(to, x, sizeof x); }
+inline constexpr int kLine = 128;
+/// No NaN, which is what lies beyond the workspace.
+inline void discard(char* line) { std::memset(line, 0x7e, kLine); }
+
 inline void raise(unsigned* counter) {
   test::Emulator::barrier();
   if (threadIdx.x == 0) ++*counter;
@@ -27,5 +32,6 @@ inline void raise(unsigned* counter) {
 inline void poll(const unsigned* counter, unsigned count) {
   while (*static_cast<const volatile unsigned*>(counter) < count) test::Emulator::pause();
 }
+inline void keep_pace(const unsigned* counter, unsigned count) { poll(counter, count); }
 
 }  // namespace came::cuda

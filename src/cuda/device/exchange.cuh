@@ -1,0 +1,156 @@
+// What the blocks of a matrix that stays on the chip leave for each other: sums per column, factors of columns, and
+// numbers of each block.
+#pragma once
+
+#include "cuda/device/notes.cuh"
+
+namespace came::cuda {
+
+/// One block's part in it.  `Together`: all of it happens in one launch in which other data streams through the second
+/// cache, which keeps sums.
+template <int Fold, bool Together>
+struct Exchange {
+  static constexpr int N = kColumns;
+  static constexpr int kFolds = 1 << Fold;  ///< Items side by side in a row.
+
+  const ResidentArgs& run;
+  const Notes& notes;
+  const PieceTable& piece;
+  float* scratch;  ///< Of the block.
+  int thread, lane, warp;
+  int cols;
+  float columns[kFolds][N];  ///< Factors of this thread's columns.
+
+  __device__ __forceinline__ Exchange(const ResidentArgs& r, const Notes& n, const PieceTable& p, float* sums)
+      : run(r),
+        notes(n),
+        piece(p),
+        scratch(sums),
+        thread(static_cast<int>(threadIdx.x)),
+        lane(thread % kWarp),
+        warp(thread / kWarp),
+        cols(n.whole(Word::cols)) {}
+
+  [[nodiscard]] __device__ float* area(int index) const {
+    return run.areas + static_cast<int64_t>(piece.base + index) * run.area;
+  }
+  /// What one of the matrix's blocks leaves beside sums per column.
+  [[nodiscard]] __device__ double* scalars(int index) const {
+    return reinterpret_cast<double*>(roots() + cols) + index * kScalars;
+  }
+  [[nodiscard]] __device__ float* roots() const { return run.results + piece.results; }
+
+  __device__ __forceinline__ void leave_columns(const float (&sums)[kFolds][N], int vector, bool first_of_block) const {
+    auto* to = reinterpret_cast<Item*>(area(piece.index) + vector * cols);
+#pragma unroll
+    for (int c = 0; c < kFolds; ++c) {
+      const int j = c * kThreads + thread;
+      if (j * N >= cols) continue;
+      Item sum = first_of_block ? Item{} : to[j];
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum.v[n] += sums[c][n];
+      if (Together) leave(to[j].v, sum.v);
+      if (!Together) to[j] = sum;
+    }
+  }
+
+  /// The piece's share of the columns: their averages, and what later visits multiply with.  Sums of pieces are added
+  /// in f32 by each warp over an eighth of them, in order, then in f64.
+  template <bool Weighted>
+  __device__ __forceinline__ void finish_columns(const unsigned* counter) {
+    constexpr int kUnit = 8;  // columns that share a sector of memory
+    auto* averages = notes.template pointer<float>(Weighted ? Word::col : Word::res_col);
+    const float rate = notes.rounded(Weighted ? Word::rate2 : Word::rate3);
+    const double eps = notes.number(Weighted ? Word::eps1 : Word::eps2);
+    const double share = notes.number(Word::share_of_row);
+    const int width = ((cols + piece.count - 1) / piece.count + kUnit - 1) / kUnit * kUnit;
+    const int begin = piece.index * width;
+    const int count = cols - begin < width ? cols - begin : width;
+    const int run_of_warp = (piece.count + kWarps - 1) / kWarps;
+    const int first = warp * run_of_warp;
+    const int last = first + run_of_warp < piece.count ? first + run_of_warp : piece.count;
+    double over = 0;
+    float old = warp == 0 && lane < count ? averages[begin + lane] : 0.0F;
+    if (counter != nullptr) {
+      if (thread == 0) poll(counter, static_cast<unsigned>(piece.count) * (Weighted ? 1U : 3U));
+      __syncthreads();
+    }
+    for (int from = 0; from < count; from += kWarp) {
+      const int j = begin + from + lane;
+      const bool there = from + lane < count;
+      float sums[2] = {0.0F, 0.0F};
+      constexpr int kTogether = 16;
+#pragma unroll 1
+      for (int k = first; k < last; k += kTogether) {
+        float loaded[2][kTogether];
+#pragma unroll
+        for (int x = 0; x < kTogether; ++x) {
+          const bool has = there && k + x < last;
+          const float* sum = area(k + x) + j;
+          loaded[0][x] = has ? __ldcg(sum) : 0.0F;
+          loaded[1][x] = Weighted && has ? __ldcg(sum + cols) : 0.0F;
+        }
+#pragma unroll
+        for (int x = 0; x < kTogether; ++x) {
+          sums[0] += loaded[0][x];
+          sums[1] += loaded[1][x];
+        }
+      }
+      double total[2] = {0, 0};
+#pragma unroll
+      for (int v = 0; v < (Weighted ? 2 : 1); ++v) {
+        __syncthreads();
+        scratch[warp * kWarp + lane] = sums[v];
+        __syncthreads();
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) total[v] += static_cast<double>(scratch[w * kWarp + lane]);
+      }
+      if (warp == 0 && there) {
+        if (from > 0) old = averages[j];
+        const float c = blend(old, rate, static_cast<float>(total[0] * share + eps));
+        averages[j] = c;
+        roots()[j] = 1.0F / sqrtf(c);
+        over += total[1] * static_cast<double>(1.0F / c);  // the quotient may be beyond f32
+      }
+    }
+    if (Weighted && warp == 0) {
+      over = over_lanes<Add>(over, kWarp);
+      if (thread == 0) scalars(piece.index)[static_cast<int>(Sum::weighted)] = over;
+    }
+  }
+
+  /// Fetches the columns' factors, and adds up the pieces' scalars.
+  template <int Count>
+  __device__ __forceinline__ void gather(Sum which, double (&sums)[Count]) {
+    static_assert(kTeams * kMostPieces <= kThreads);
+#pragma unroll
+    for (int v = 0; v < Count; ++v) {
+      sums[v] = thread < piece.count ? __ldcg(scalars(thread) + static_cast<int>(which) + v) : 0.0;
+    }
+#pragma unroll
+    for (int c = 0; c < kFolds; ++c) {
+      const int j = c * kThreads + thread;
+      const auto* from = reinterpret_cast<const float4*>(roots());
+      const float4 root = j * N < cols ? __ldcg(from + j) : float4{0, 0, 0, 0};
+      columns[c][0] = root.x;
+      columns[c][1] = root.y;
+      columns[c][2] = root.z;
+      columns[c][3] = root.w;
+    }
+    auto* warps = reinterpret_cast<double*>(scratch);
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < Count; ++v) {
+      const double of_warp = over_lanes<Add>(sums[v], kWarp);
+      if (lane == 0) warps[v * kWarps + warp] = of_warp;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < Count; ++v) {
+      sums[v] = 0;
+      for (int w = 0; w < kWarps; ++w) sums[v] += warps[v * kWarps + w];
+    }
+  }
+};
+
+}  // namespace came::cuda
