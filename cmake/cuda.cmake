@@ -14,7 +14,7 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 
-# How device code is compiled.  No contraction there either: host and device must round alike.
+# How device code is compiled.  No contraction there either: it fuses where it says so, so that all routes round alike.
 add_library(came_device INTERFACE)
 target_compile_options(came_device INTERFACE --fmad=false --expt-relaxed-constexpr
                                              $<$<BOOL:${CAME_WERROR}>:--Werror=all-warnings>

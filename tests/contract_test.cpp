@@ -82,6 +82,31 @@ TEST_P(Contract, ZeroGradientWithZeroRateLeavesParametersAloneAndStateFinite) {
   }
 }
 
+TEST_P(Contract, ZeroGradientWithZeroRateKeepsSignsOfZeros) {
+  std::vector<Options> all = variants();
+  all.emplace_back(GetParam());
+  all.back().maximize = 1;
+  for (const Options& options : all) {
+    Trial run({options}, specs());
+    run.fill_params(1);
+    run.fill_grads(2);
+    run.run();  // leaves momentum of either sign
+    run.for_each_element([&](size_t k, int64_t local, int64_t) {
+      run.param(k).set(local, local % 3 == 0 ? 0.0 : -0.0);
+      run.grad(k).set(local, 0);
+    });
+    Bytes before;
+    for (const Buffer& p : run.params) before += p.bytes();
+    double lr = 0;
+    const TensorView rate(&lr);
+    run.step.lr = &rate;
+    run.run();
+    Bytes after;
+    for (const Buffer& p : run.params) after += p.bytes();
+    EXPECT_EQ(after, before);
+  }
+}
+
 TEST_P(Contract, NanInOneGradientDoesNotReachAnotherTensor) {
   for (const Options& options : variants()) {
     Trial run({options}, specs());

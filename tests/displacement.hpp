@@ -167,7 +167,7 @@ inline void expect_same_bits_together_or_one_by_one(Options o, const core::Backe
 
 /// From the same bytes the reference and f32 arithmetic take nearly the same step.  The values that are stored as codes
 /// differ by some 16 roundings, so a code differs, by one, where a value lies that close to the border between two:
-/// neighbours are 1/64 apart at the top of a block in 8 bits and 2/7 in 4, which makes it one element in thousands.
+/// neighbours are 1/64 apart at the top of a block in 8 bits and 2/7 in 4, which makes it one element in ten thousands.
 inline void expect_the_references_codes(const std::string& word, const core::Backend& backend) {
   constexpr uint64_t kSteps = 200;
   for (const came_dtype dtype : {CAME_DTYPE_I8, CAME_DTYPE_I4}) {
@@ -203,13 +203,13 @@ inline void expect_the_references_codes(const std::string& word, const core::Bac
             ++others;
             return;
           }
-          // One other code changes the instability of its whole row and column.
-          if (word == "came" && mine != theirs) return;
+          // One other code changes the instability of its whole row and column, or the norm of the whole update.
+          if ((word == "came" || word == "lamb") && mine != theirs) return;
           const double value = exact.param(0).get(i);
           ASSERT_NEAR(ours.param(0).get(i), value, 0x1p-23 * std::abs(value) + 32 * 0x1p-24 * largest) << step;
         });
       }
-      EXPECT_LE(others, std::max<int64_t>(3, codes / 1000)) << "of " << codes;
+      EXPECT_LE(others, std::max<int64_t>(3, codes / 20000)) << "of " << codes;
     }
   }
 }

@@ -1,6 +1,6 @@
 // Codes of quantised moments: 8 or 4 bits per element of a momentum, 8 of a second moment, and one f32 scale, the
-// largest magnitude, per block of a row.  docs/algorithms.md, equations (30) and (31).  f32 arithmetic with exact
-// roots: host and device give the same codes.
+// largest magnitude, per block of a row.  docs/algorithms.md, equations (30) and (31).  CUDA kernels take fewer
+// instructions: values but for a rounding, and the same codes but for magnitudes within some roundings of a middle.
 #pragma once
 
 #include <cmath>

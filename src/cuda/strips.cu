@@ -69,7 +69,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
       float x[N];
       decode(raw[v], x);
 #pragma unroll
-      for (int n = 0; n < N; ++n) mine[n] = __fmaf_rn(x[n], x[n], mine[n]);
+      for (int n = 0; n < N; ++n) mine[n] = fused(x[n], x[n], mine[n]);
     }
     const float of_strip = over_lanes<Add>((mine[0] + mine[1]) + (mine[2] + mine[3]), kWarp);
     const float average = blend(old, rate, strip.across(of_strip, turn) * share + eps);
@@ -86,7 +86,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         plain[v][n] += square(x[n]);
-        weighted[v][n] = __fmaf_rn(square(x[n]), inverse, weighted[v][n]);
+        weighted[v][n] = fused(square(x[n]), inverse, weighted[v][n]);
       }
     }
   }
@@ -236,9 +236,9 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
         const typename K::At w = strip.vector(of_row, v);
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-          const float x = w.has(n) ? square(u[v][n] - m[v][n]) : 0.0F;
-          over[v][n] += x;
-          mine[n] += x;
+          const float apart = w.has(n) ? u[v][n] - m[v][n] : 0.0F;
+          over[v][n] = fused(apart, apart, over[v][n]);
+          mine[n] = fused(apart, apart, mine[n]);
         }
       }
       const float of_strip = over_lanes<Add>((mine[0] + mine[1]) + (mine[2] + mine[3]), kWarp);

@@ -1,6 +1,8 @@
 // One tensor of one step as a kernel sees it: places, scalars, blocks of partial results, and what was derived.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/device/storage.cuh"
 #include "cuda/device/team.cuh"
 #include "cuda/tables.hpp"
@@ -239,10 +241,20 @@ struct Subject {
   }
 };
 
+/// a b + c, rounded once.
+template <class T>
+__device__ inline T fused(T a, T b, T c) {
+  if constexpr (std::is_same_v<T, float>) {
+    return fmaf(a, b, c);
+  } else {
+    return fma(a, b, c);
+  }
+}
+
 /// Exponential moving average with rate = 1 - beta.
 template <class T>
 __device__ inline T blend(T old, T rate, T value) {
-  return old + rate * (value - old);
+  return fused(rate, value - old, old);
 }
 
 template <class T>
@@ -256,11 +268,10 @@ __device__ inline T agreeing(T direction, T gradient) {
   return direction * gradient > T{0} ? T{1} : T{0};
 }
 
-/// theta - (decay theta + move) : (4)
+/// theta - (decay theta + move) : (4).  A change of 0 keeps even the sign of a zero.
 template <class T>
 __device__ inline T moved(T old, T decay, T move) {
-  const T shrinkage = decay != T{0} ? decay * old : T{0};
-  return old - (shrinkage + move);
+  return old - (decay != T{0} ? fused(decay, old, move) : T{0} + move);
 }
 
 }  // namespace came::cuda
