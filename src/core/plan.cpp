@@ -251,7 +251,7 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& wanted, int64_t& workspa
   constexpr int64_t kFewest = 64;
   const int64_t share = std::clamp(all_rows / tiling.pieces, std::min(kFewest, tiling.least), tiling.least);
   // Somebody must add up what all tiles of a matrix leave: they are taller where rows are very many.
-  constexpr int64_t kMost = 64;
+  constexpr int64_t kMost = 32;
   constexpr int64_t kTaller = 4;
   const int64_t tall = tiling.pieces > 1 ? std::min(all_rows / kMost, kTaller * tiling.least) : 0;
   const int64_t least = std::min(t.factored ? std::max(share, tall) : 1, all_rows);
