@@ -56,8 +56,9 @@ struct Visit {
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const int i = grid.y + r * grid.down;
+        const T old = i < left ? averages[i] : T{1};  // by all its lanes, before one of them writes
         const T total = over_lanes<Add>(mine[r], grid.lanes());
-        const T average = blend(i < left ? averages[i] : T{1}, rate, total * share + eps);
+        const T average = blend(old, rate, total * share + eps);
         inverse[r] = i < left ? T{1} / average : T{0};
         if (i < left && grid.x == 0) averages[i] = average;
       }
