@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/device/moments.cuh"
+#include "cuda/launching.hpp"
 
 namespace came::cuda {
 namespace {
@@ -177,7 +178,7 @@ void bind_as(uint64_t* to, const uint64_t* words, int count, const ScalarTable& 
   batch.count = count;
   batch.after = after;
   std::copy_n(words, count, batch.value);
-  bind_kernel<<<static_cast<unsigned>(count / kThreads + 1), kThreads, 0, stream>>>(batch);
+  run_kernel(bind_kernel<Count>, {count / kThreads + 1, kThreads, 0, stream, Manner::after}, batch);
 }
 
 }  // namespace
@@ -201,7 +202,7 @@ bool launches_overlap() {
 void run_begin(const Args& args, cudaStream_t stream) {
   constexpr int64_t kMost = 64;
   const int64_t blocks = std::clamp<int64_t>((args.tensor_count + kBegin - 1) / kBegin, 1, kMost);
-  begin_kernel<<<static_cast<unsigned>(blocks), kBegin, 0, stream>>>(args);
+  run_kernel(begin_kernel, {blocks, kBegin, 0, stream, Manner::after}, args);
 }
 
 }  // namespace came::cuda

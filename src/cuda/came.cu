@@ -136,8 +136,9 @@ CAME_ROUTE void blend_columns(const Subject<typename K::T>& s, const Part& part,
     const Range strip{part.col + j, part.cols - j < width ? part.cols - j : width};
     blend_panel<K>(
         team, update, shelf, part.batch, {part.row, part.rows}, strip, 1.0,
-        [&](int64_t j) { return update.factors.col_root(part.batch, j); }, owned ? columns : s.cols(part, s.a.phase, 0),
-        true, agreements, [&](int64_t i, double total, bool) { of_rows[i - part.row] += static_cast<T>(total); });
+        [&](int64_t col) { return update.factors.col_root(part.batch, col); },
+        owned ? columns : s.cols(part, s.a.phase, 0), true, agreements,
+        [&](int64_t i, double total, bool) { of_rows[i - part.row] += static_cast<T>(total); });
     for (int64_t k = team.rank; owned && k < strip.count; k += kWide) {
       factors.average_col(part.batch, strip.begin + k, static_cast<double>(columns[k]));
     }

@@ -8,11 +8,10 @@
 //
 // Where blocks cannot run side by side, the same functions run one after the other, a launch each, and read again what
 // they would have kept: the same bits.
-#include <cuda_runtime.h>
-
 #include <algorithm>
 
 #include "cuda/device/residents.cuh"
+#include "cuda/launching.hpp"
 
 namespace came::cuda {
 namespace {
@@ -23,7 +22,7 @@ template <class W>
 void stream_stages(const ResidentArgs& run, cudaStream_t stream) {
   const auto launch = [&](int blocks, int wave, int large) {
     for (const Stage stage : kStages) {
-      streaming_kernel<W><<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(run, wave, large, stage);
+      run_kernel(streaming_kernel<W>, {blocks, kThreads, kBytes, stream, Manner::after}, run, wave, large, stage);
     }
   };
   for (int k = 0; k < run.large_count; ++k) launch(kTeams * kMostPieces, 0, k);
@@ -64,18 +63,9 @@ bool fits_the_chip() {
 void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, cudaStream_t stream) {
   if (!aligned) return stream_stages<Where<false>>(run, stream);
   if (!side_by_side) return stream_stages<Where<true>>(run, stream);
-  cudaLaunchAttribute cooperative{};
-  cooperative.id = cudaLaunchAttributeCooperative;
-  cooperative.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kTeams * kMostPieces);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  config.attrs = &cooperative;
-  config.numAttrs = 1;
-  if (run.large_count > 0) check(cudaLaunchKernelEx(&config, large_kernel<Where<true>>, run), "step: a launch failed");
-  if (run.waves > 0) check(cudaLaunchKernelEx(&config, resident_kernel<Where<true>>, run), "step: a launch failed");
+  const Blocks blocks{kTeams * kMostPieces, kThreads, kBytes, stream, Manner::together};
+  if (run.large_count > 0) run_kernel(large_kernel<Where<true>>, blocks, run);
+  if (run.waves > 0) run_kernel(resident_kernel<Where<true>>, blocks, run);
 }
 
 }  // namespace came::cuda

@@ -32,7 +32,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
   const float eps = static_cast<float>(update.factors.eps);
   const float share = static_cast<float>(1 / static_cast<double>(s.t.whole_cols));
   const int count = static_cast<int>(part.rows);
-  const Ahead<G, N, kStripThreads, V, kTurns> ahead(strip_memory(), static_cast<int>(threadIdx.x));
+  const Ahead<G, N, kStripThreads, V, kTurns> ahead(memory_of_block(), static_cast<int>(threadIdx.x));
   const auto row_of = [&](int turn) { return strip.group + turn * strip.groups; };
   const auto at = [&](int turn) { return top.below(row_of(turn), s.t.cols, row_of(turn) < count); };
   const auto send = [&](int turn) {
@@ -91,7 +91,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
     }
   }
   arrived<0>();
-  auto* room = reinterpret_cast<float*>(strip_memory());
+  auto* room = reinterpret_cast<float*>(memory_of_block());
   strip.leave(plain, room, s.cols(part, s.a.phase, 0));
   strip.leave(weighted, room, s.cols(part, s.a.phase, 1));
 }
@@ -164,8 +164,8 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
   constexpr int kTurns = turns_ahead(kBytes * kStripThreads * V);
   using OfGrad = Ahead<G, N, kStripThreads, V, kTurns>;
   using OfMomentum = Ahead<M, N, kStripThreads, V, kTurns>;
-  const OfGrad gradients(strip_memory(), static_cast<int>(threadIdx.x));
-  const OfMomentum momenta(strip_memory() + OfGrad::kBytes, static_cast<int>(threadIdx.x));
+  const OfGrad gradients(memory_of_block(), static_cast<int>(threadIdx.x));
+  const OfMomentum momenta(memory_of_block() + OfGrad::kBytes, static_cast<int>(threadIdx.x));
   const Strip<K, V> strip(s.t.cols);
   const int64_t b = part.batch;
   const Place grad = s.grad(b);
@@ -253,7 +253,7 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
     }
     __syncthreads();
   }
-  strip.leave(over, reinterpret_cast<float*>(strip_memory()), s.cols(part, s.a.phase, part.half));
+  strip.leave(over, reinterpret_cast<float*>(memory_of_block()), s.cols(part, s.a.phase, part.half));
 }
 
 CAME_ROUTE void end_momentum(const Args& a, const Desk& desk) {
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kStripThreads, 2) strips_kernel(const __grid_c
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;
   const Subject<float> s(a, desk, K::kPlain);
-  __shared__ RowsOfSegment rows;
+  [[maybe_unused]] __shared__ RowsOfSegment rows;
   with_known<K>(s, [&](auto types) { blend_strips<decltype(types)>(s, Update<float>(s), desk.part, rows); });
   end_momentum(a, desk);
 }

@@ -1,12 +1,115 @@
-// What the CUDA sources under test need of the runtime, where there is none.
+// As much of CUDA's runtime as the library and its tests use, on the host: memory is the host's, and a launch runs when
+// the next one must come after it or somebody waits.  Launches that run beside each other do so in any order.
 #pragma once
 
-using cudaStream_t = void*;
-enum cudaError_t { cudaSuccess, cudaErrorNoDevice };
+#include <functional>
+#include <tuple>
+#include <vector>
+
+#include "emulation/emulator.hpp"
+
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNotReady, cudaErrorInvalidDevice };
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+
+// One device.
 enum cudaDeviceAttr {
   cudaDevAttrCooperativeLaunch,
   cudaDevAttrMultiProcessorCount,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor
 };
-inline cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { return cudaErrorNoDevice; }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+struct cudaDeviceProp {
+  int multiProcessorCount;
+  size_t sharedMemPerMultiprocessor;
+};
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceSynchronize();
+
+// Memory.
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMemGetInfo(size_t* left, size_t* all);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemset(void* to, int byte, size_t bytes);
+
+// Streams and graphs.
+namespace came::test {
+struct Work {
+  std::function<void()> run;
+  bool beside;  ///< In any order with what came before.
+};
+struct EmulatedStream {
+  std::vector<Work> pending;
+  std::vector<Work>* captured = nullptr;  ///< Where work goes instead.
+  void add(Work work);
+  void finish();
+};
+}  // namespace came::test
+using cudaStream_t = came::test::EmulatedStream*;
+using cudaGraph_t = std::vector<came::test::Work>*;
+using cudaGraphExec_t = std::vector<came::test::Work>*;
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal };
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* replay, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t replay);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t replay, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream);
+// Named by tests that are not run: nothing here happens while the host goes on.
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* argument);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+
+// Launches.
+struct dim3 {
+  unsigned x = 1;
+  dim3() = default;
+  explicit dim3(unsigned count) : x(count) {}
+};
+enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative, cudaLaunchAttributeProgrammaticStreamSerialization };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  union {
+    int cooperative;
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int, size_t bytes) {
+  constexpr size_t kMemory = size_t{228} << 10;
+  *blocks = static_cast<int>(kMemory / (bytes + 1024));
+  return cudaSuccess;
+}
+
+namespace came::test {
+cudaError_t enqueue(const cudaLaunchConfig_t& config, std::function<void()> kernel);
+}
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               const Arguments&... arguments) {
+  std::tuple<Parameters...> kept(arguments...);
+  return came::test::enqueue(*config, [kernel, kept] { std::apply(kernel, kept); });
+}

@@ -1,177 +1,149 @@
-// Runs device code on the host: each thread of each block is a fiber, which goes on until it must wait for others, and
-// blocks take turns at random.  So what is wrong with their order shows, though there is no GPU.
+// Runs device code on the host: each thread of a block is a fiber, which goes on until it must wait for others, in an
+// order that is drawn anew every time.  So what is wrong with the order of threads and blocks shows, though there is no
+// GPU.
 //
 // Copies to shared memory happen at once or when they are waited for, at random.  Memory that a block begins with is
 // filled with NaNs.
 #pragma once
 
-#include <ucontext.h>
-
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <functional>
-#include <memory>
 #include <random>
-#include <stdexcept>
 #include <vector>
 
 namespace came::test {
 
 class Emulator {
  public:
-  static constexpr int kThreads = 256;
   static constexpr int kWarp = 32;
 
-  /// Runs a kernel over so many blocks, all at the same time.
-  static void launch(int blocks, size_t shared_bytes, uint64_t seed, const std::function<void()>& kernel) {
-    Emulator emulator(blocks, shared_bytes, seed, kernel);
-    current() = &emulator;
-    emulator.run();
-    current() = nullptr;
-  }
+  struct Shape {
+    int blocks, threads;
+    size_t bytes;   ///< Shared memory of a block.
+    bool together;  ///< All blocks at the same time, or one after the other.
+  };
+  /// Runs a kernel; throws if threads wait for each other for ever.
+  static void launch(const Shape& shape, uint64_t seed, const std::function<void()>& kernel);
 
   // For the code that runs.
 
-  static int block() { return current()->block_; }
-  static int thread() { return current()->thread_; }
-  static unsigned char* memory() { return current()->here().memory.data(); }
+  static int blocks() { return current->shape_.blocks; }
+  static int threads() { return current->shape_.threads; }
+  static int block() { return current->here_->number; }
+  static int thread() { return current->me_->thread; }
+  static unsigned char* memory() { return current->here_->memory.data(); }
   /// Lets others go on.
-  static void pause() { swapcontext(&current()->me().context, &current()->scheduler_); }
-  /// All threads of the block.
-  static void barrier() {
-    Block& block = current()->here();
-    wait_for_all(block.arrived, block.round, kThreads);
-  }
+  static void pause() { current->leave(); }
+  /// All threads of the block that are still there.
+  static void barrier() { meet(current->here_->all); }
+  /// All threads of the warp.
+  static void barrier_of_warp() { meet(warp().all); }
   /// What lane `from` of the warp gives.
   template <class T>
   static T exchange(T value, int from) {
     static_assert(sizeof(T) <= sizeof(uint64_t));
-    Warp& warp = current()->here().warps[static_cast<size_t>(thread() / kWarp)];
-    const unsigned round = warp.round;
-    std::memcpy(&warp.given[round % 2][thread() % kWarp], &value, sizeof value);
-    wait_for_all(warp.arrived, warp.round, kWarp);
-    T given;
-    std::memcpy(&given, &warp.given[round % 2][from % kWarp], sizeof given);
-    return given;
+    Warp& own = warp();
+    uint64_t(&given)[kWarp] = own.given[own.all.round % 2];
+    std::memcpy(&given[thread() % kWarp], &value, sizeof value);
+    meet(own.all);
+    std::memcpy(&value, &given[from % kWarp], sizeof value);
+    return value;
   }
-  static void send_for(void* to, const void* from) {
-    if (current()->random_() % 3 == 0) return copy({to, from});
-    current()->me().open.push_back({to, from});
+  static void send_for(void* to, const void* from, int bytes) {
+    const Copy copy{to, from, bytes};
+    if (current->random_() % 3 == 0) return copy.happen();
+    current->me_->open.push_back(copy);
   }
   static void sent() {
-    Fiber& fiber = current()->me();
+    Fiber& fiber = *current->me_;
     fiber.groups.push_back(std::move(fiber.open));
     fiber.open.clear();
   }
   static void arrived(size_t later) {
-    auto& groups = current()->me().groups;
-    for (; groups.size() > later; groups.pop_front()) {
-      for (const Copy& each : groups.front()) copy(each);
+    auto& groups = current->me_->groups;
+    for (; groups.size() > later; groups.erase(groups.begin())) {
+      for (const Copy& copy : groups.front()) copy.happen();
     }
   }
 
  private:
-  static constexpr size_t kStack = size_t{48} << 10;
-  static constexpr size_t kItem = 16;
-
   struct Copy {
     void* to;
     const void* from;  ///< Null: zeros.
+    int bytes;
+    void happen() const {
+      from != nullptr ? std::memcpy(to, from, static_cast<size_t>(bytes))
+                      : std::memset(to, 0, static_cast<size_t>(bytes));
+    }
+  };
+  struct Meeting {
+    int arrived = 0;
+    int expected = 0;
+    unsigned round = 0;
+    void close() {
+      arrived = 0;
+      ++round;
+    }
   };
   struct Fiber {
-    ucontext_t context{};
-    std::unique_ptr<char[]> stack;
-    std::vector<Copy> open;
-    std::deque<std::vector<Copy>> groups;
+    int thread = 0;
+    void* stack = nullptr;             ///< Where it goes on.
+    const Meeting* awaited = nullptr;  ///< Not before this one's next round.
+    unsigned round = 0;
     bool done = false;
+    std::vector<Copy> open;
+    std::vector<std::vector<Copy>> groups;
   };
   struct Warp {
-    unsigned arrived = 0;
-    unsigned round = 0;
+    Meeting all;
     uint64_t given[2][kWarp] = {};
   };
   struct Block {
-    unsigned arrived = 0;
-    unsigned round = 0;
-    std::vector<Warp> warps{kThreads / kWarp};
-    std::vector<Fiber> fibers{kThreads};
+    int number = 0;
+    int left = 0;
+    Meeting all;
+    std::vector<Warp> warps;
+    std::vector<Fiber> fibers;
     std::vector<unsigned char> memory;
   };
 
-  Emulator(int blocks, size_t shared_bytes, uint64_t seed, const std::function<void()>& kernel)
-      : blocks_(static_cast<size_t>(blocks)), random_(seed), kernel_(kernel) {
-    for (Block& block : blocks_) {
-      block.memory.assign(shared_bytes, 0xff);
-      for (Fiber& fiber : block.fibers) {
-        fiber.stack = std::make_unique<char[]>(kStack);
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.get();
-        fiber.context.uc_stack.ss_size = kStack;
-        makecontext(&fiber.context, enter, 0);
-      }
-    }
-  }
+  Emulator(const Shape& shape, uint64_t seed, const std::function<void()>& kernel)
+      : shape_(shape), random_(seed), kernel_(kernel) {}
 
-  static Emulator*& current() {
-    static Emulator* emulator = nullptr;
-    return emulator;
+  static Warp& warp() { return current->here_->warps[static_cast<size_t>(thread() / kWarp)]; }
+  static void meet(Meeting& meeting) {
+    Fiber& fiber = *current->me_;
+    if (++meeting.arrived == meeting.expected) return meeting.close();
+    fiber.awaited = &meeting;
+    fiber.round = meeting.round;
+    current->leave();
   }
-  Block& here() { return blocks_[static_cast<size_t>(block_)]; }
-  Fiber& me() { return here().fibers[static_cast<size_t>(thread_)]; }
+  static void enter();
 
-  static void copy(const Copy& each) {
-    if (each.from != nullptr) {
-      std::memcpy(each.to, each.from, kItem);
-    } else {
-      std::memset(each.to, 0, kItem);
-    }
-  }
-  static void wait_for_all(unsigned& arrived, unsigned& round, int count) {
-    const unsigned mine = round;
-    if (++arrived == static_cast<unsigned>(count)) {
-      arrived = 0;
-      ++round;
-      return;
-    }
-    while (round == mine) pause();
-  }
-  static void enter() {
-    current()->kernel_();
-    current()->me().done = true;
-    pause();
-  }
+  void begin(Block& block, int number, size_t first_stack);
+  /// Each thread of a block goes on until it must wait; false: none could.
+  bool go_on(Block& block);
+  void leave();
+  void end(Fiber& fiber);
+  void run_one_by_one();
+  void run_together();
 
-  /// A block at random goes on for a while, then another.
-  void run() {
-    constexpr int64_t kPatience = 5'000'000;
-    size_t left = blocks_.size() * kThreads;
-    for (int64_t turn = 0; left > 0; ++turn) {
-      if (turn == kPatience) throw std::runtime_error("blocks wait for each other for ever");
-      block_ = static_cast<int>(random_() % blocks_.size());
-      for (uint64_t rounds = 1 + random_() % 40; rounds > 0; --rounds) {
-        const uint64_t first = random_();
-        for (uint64_t k = 0; k < kThreads; ++k) {
-          thread_ = static_cast<int>((first + k) % kThreads);
-          if (me().done) continue;
-          swapcontext(&scheduler_, &me().context);
-          if (me().done) --left;
-        }
-      }
-    }
-  }
+  static thread_local Emulator* current;
 
-  std::vector<Block> blocks_;
+  Shape shape_;
   std::mt19937_64 random_;
-  std::function<void()> kernel_;
-  ucontext_t scheduler_{};
-  int block_ = 0;
-  int thread_ = 0;
+  const std::function<void()>& kernel_;
+  void* scheduler_ = nullptr;
+  Block* here_ = nullptr;
+  Fiber* me_ = nullptr;
 };
 
 }  // namespace came::test
 
 // The words of CUDA.
+
+#include <math.h>
 
 #define __device__
 #define __global__
@@ -188,16 +160,24 @@ struct EmulatedThread {
 struct EmulatedBlock {
   operator unsigned() const { return static_cast<unsigned>(came::test::Emulator::block()); }
 };
+struct EmulatedThreads {
+  operator unsigned() const { return static_cast<unsigned>(came::test::Emulator::threads()); }
+};
+struct EmulatedBlocks {
+  operator unsigned() const { return static_cast<unsigned>(came::test::Emulator::blocks()); }
+};
 inline constexpr struct { EmulatedThread x; } threadIdx;
 inline constexpr struct { EmulatedBlock x; } blockIdx;
-inline constexpr struct { unsigned x = came::test::Emulator::kThreads; } blockDim;
+inline constexpr struct { EmulatedThreads x; } blockDim;
+inline constexpr struct { EmulatedBlocks x; } gridDim;
 
 struct float4 {
   float x, y, z, w;
 };
 
 inline void __syncthreads() { came::test::Emulator::barrier(); }
-inline void __syncwarp() { came::test::Emulator::exchange(0, 0); }
+inline void __syncwarp() { came::test::Emulator::barrier_of_warp(); }
+inline void __threadfence() {}
 template <class T>
 T __shfl_sync(unsigned, T value, int from) {
   return came::test::Emulator::exchange(value, from);
@@ -205,6 +185,12 @@ T __shfl_sync(unsigned, T value, int from) {
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return came::test::Emulator::exchange(value, came::test::Emulator::thread() % came::test::Emulator::kWarp ^ mask);
+}
+inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+inline unsigned __reduce_max_sync(unsigned all, unsigned value) {
+  for (int mask = 1; mask < came::test::Emulator::kWarp; mask *= 2)
+    value = max(value, __shfl_xor_sync(all, value, mask));
+  return value;
 }
 template <class T>
 T __ldcg(const T* from) {
@@ -221,11 +207,22 @@ inline double __longlong_as_double(long long bits) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-
-// Named by code that is not run.
-unsigned max(unsigned, unsigned);
-bool __isGlobal(const void*);
-unsigned __byte_perm(unsigned, unsigned, unsigned);
-float __fmaf_rn(float, float, float);
-unsigned __reduce_max_sync(unsigned, unsigned);
-int __clz(int);
+inline long long __double_as_longlong(double value) {
+  long long bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+/// Four bytes of the eight of (low, high), each chosen by a number of four bits.
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned choice) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  unsigned chosen = 0;
+  for (unsigned k = 0; k < 4; ++k) {
+    const unsigned number = choice >> (4 * k) & 15U;
+    auto byte = static_cast<unsigned>(bytes >> (8 * (number & 7U)) & 255U);
+    if (number > 7) byte = byte > 127 ? 255 : 0;  // its sign
+    chosen |= byte << (8 * k);
+  }
+  return chosen;
+}

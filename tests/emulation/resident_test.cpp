@@ -1,7 +1,5 @@
 // Matrices that stay on the chip, on the host: the kernels of src/cuda/device/residents.cuh beside the equations in
 // f64, side by side and one launch after the other, in many orders.
-#include "emulation/emulator.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -134,7 +132,7 @@ class Step {
   static constexpr int64_t kBeyond = 4096;
 
   static void launch(int blocks, uint64_t seed, const std::function<void()>& kernel) {
-    Emulator::launch(blocks, kBytes, seed, kernel);
+    Emulator::launch({blocks, kThreads, kBytes, true}, seed, kernel);
   }
   template <class W>
   void stages(uint64_t seed) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "algorithms/quantize.hpp"
+#include "cuda/device/instructions.cuh"
 #include "cuda/device/waiting.cuh"
 #include "cuda/device/where.cuh"
 
@@ -156,12 +157,6 @@ struct CodesAs {
     }
     return algorithms::float_of(shifted) - (kWhole + static_cast<float>(kHalf));
   }
-  /// The larger one, or the one that is no number.
-  __device__ static float larger(float a, float b) {
-    float c;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    return c;
-  }
   /// algorithms::decode, but for a rounding; `unit` is the scale over the square of the largest code.
   __device__ static float value_of(float code, float unit) { return unit * (code * fabsf(code)); }
   template <int Levels>
@@ -181,9 +176,7 @@ struct CodesAs {
       // rounded. Below 1/4 the root of the difference is at most 1/2 and becomes 0; 2^-21 keeps it from 1/2, since it
       // is not exact.
       const float above = __fmaf_rn(fabsf(m), factor, 0x1p-21F - 0.25F);
-      float root;
-      asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(fabsf(above)));
-      root = fminf(root, static_cast<float>(Levels));
+      const float root = fminf(nearly_root(fabsf(above)), static_cast<float>(Levels));
       const float code = copysignf((root + kWhole) - kWhole, m);
       bits[n] = algorithms::bits_of(code + (kWhole + static_cast<float>(1 << Bits)));
       x[n] = value_of(code, unit);

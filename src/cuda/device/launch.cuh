@@ -1,10 +1,9 @@
 // How kernels are launched and how a block finds its matrices.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include "cuda/device/panel.cuh"
 #include "cuda/kernels.hpp"
+#include "cuda/launching.hpp"
 
 namespace came::cuda {
 
@@ -37,8 +36,7 @@ union Shelves {
 
 template <class T, int Threads>
 __device__ inline Shelves<T, Threads>& shelves() {
-  extern __shared__ double shared_memory[];
-  return *reinterpret_cast<Shelves<T, Threads>*>(shared_memory);
+  return *reinterpret_cast<Shelves<T, Threads>*>(memory_of_block());
 }
 
 /// Calls body(team, shelf, columns, b) for the matrices of a part, each with room for two numbers per column, if it is
@@ -145,22 +143,13 @@ void launch_parts(KernelFunction<More...> kernel, Args args, const Launch& launc
   } else {
     args.parts += launch.first;
   }
-  cudaLaunchAttribute beside{};
-  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  beside.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(launch.count));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream;
-  config.attrs = &beside;
-  config.numAttrs = launch.beside ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, kernel, args, more...), "step: a launch failed");
+  run_kernel(kernel, {launch.count, threads, bytes, stream, launch.beside ? Manner::beside : Manner::after}, args,
+             more...);
 }
 
 /// One block per tensor, for what follows from slots.
 inline void launch_tensors(KernelFunction<> kernel, const Args& args, cudaStream_t stream) {
-  if (args.tensor_count > 0) kernel<<<static_cast<unsigned>(args.tensor_count), kNarrow, 0, stream>>>(args);
+  if (args.tensor_count > 0) run_kernel(kernel, {args.tensor_count, kNarrow, 0, stream, Manner::after}, args);
 }
 
 /// Calls f(subject) with the arithmetic of a tensor.

@@ -94,8 +94,7 @@ struct BF16As {
         raw.v[n] = algorithms::bf16_from_f32_stochastic(low, w.random(p, 2 * n)) |
                    static_cast<uint32_t>(algorithms::bf16_from_f32_stochastic(high, w.random(p, 2 * n + 1))) << 16;
       } else {
-        // To nearest even, as algorithms::bf16_from_f32; a NaN has other bits.
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(raw.v[n]) : "f"(high), "f"(low));
+        raw.v[n] = bf16_pair(low, high);
       }
     }
     decode(p, raw, x);

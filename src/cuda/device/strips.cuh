@@ -85,10 +85,4 @@ struct Strip {
   }
 };
 
-/// Shared memory for what is on its way, then for sums of columns.
-__device__ inline char* strip_memory() {
-  extern __shared__ __align__(16) char memory_of_strips[];
-  return memory_of_strips;
-}
-
 }  // namespace came::cuda

@@ -97,11 +97,11 @@ struct Desk {
 
 /// Brings it there in two goes: blocks are many, and each would wait for one thing after the other.
 __device__ inline const Desk& desk_of(const Args& a) {
-  using Chunk = uint64_t;
-  constexpr int kWords[] = {sizeof(TensorTable) / sizeof(Chunk), sizeof(came_options) / sizeof(Chunk),
-                            sizeof(Scalars) / sizeof(Chunk), kMostPointers, sizeof(Part) / sizeof(Chunk)};
+  using Unit = uint64_t;
+  constexpr int kWords[] = {sizeof(TensorTable) / sizeof(Unit), sizeof(came_options) / sizeof(Unit),
+                            sizeof(Scalars) / sizeof(Unit), kMostPointers, sizeof(Part) / sizeof(Unit)};
   constexpr int kAllWords = kWords[0] + kWords[1] + kWords[2] + kWords[3] + kWords[4];
-  static_assert(sizeof(Desk) == kAllWords * sizeof(Chunk), "a row of whole words");
+  static_assert(sizeof(Desk) == kAllWords * sizeof(Unit), "a row of whole words");
   __shared__ Desk desk;
   const Part* part = a.parts + blockIdx.x;
   const void* const from[] = {a.tensors + part->tensor, a.groups + part->group, a.scalars + part->tensor,
@@ -116,7 +116,7 @@ __device__ inline const Desk& desk_of(const Args& a) {
         source = from[piece + 1];
       }
     }
-    reinterpret_cast<Chunk*>(&desk)[k] = static_cast<const Chunk*>(source)[at];
+    reinterpret_cast<Unit*>(&desk)[k] = static_cast<const Unit*>(source)[at];
   }
   __syncthreads();
   return desk;

@@ -8,8 +8,8 @@ namespace came::cuda {
 
 /// Shared memory of the block, as much as the launch asked for.
 __device__ inline unsigned char* memory_of_block() {
-  extern __shared__ __align__(16) unsigned char resident_memory[];
-  return resident_memory;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  return shared_memory;
 }
 
 /// 16 bytes from memory to shared memory, or zeros, some time before arrived().

@@ -1,0 +1,156 @@
+// Fibers, and in which order they go on.
+#include "emulation/emulator.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+/// Puts what a function must keep on the stack, leaves the stack's end in *from, and goes on where another ended.
+extern "C" void came_test_switch(void** from, void* to);
+asm(R"(
+.text
+.type came_test_switch, @function
+came_test_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size came_test_switch, . - came_test_switch
+)");
+
+namespace came::test {
+namespace {
+
+constexpr size_t kStack = size_t{128} << 10;
+constexpr size_t kKept = 6;  ///< Registers.
+
+/// Room for a fiber; kept from launch to launch.
+char* stack(size_t number) {
+  static thread_local std::vector<char*> stacks;
+  while (stacks.size() <= number) {
+    void* memory = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    stacks.push_back(static_cast<char*>(memory));
+  }
+  return stacks[number];
+}
+
+}  // namespace
+
+thread_local Emulator* Emulator::current = nullptr;
+
+void Emulator::launch(const Shape& shape, uint64_t seed, const std::function<void()>& kernel) {
+  Emulator emulator(shape, seed, kernel);
+  current = &emulator;
+  try {
+    shape.together ? emulator.run_together() : emulator.run_one_by_one();
+  } catch (...) {
+    current = nullptr;
+    throw;
+  }
+  current = nullptr;
+}
+
+void Emulator::begin(Block& block, int number, size_t first_stack) {
+  const auto threads = static_cast<size_t>(shape_.threads);
+  block.number = number;
+  block.left = shape_.threads;
+  block.all = {0, shape_.threads, 0};
+  block.memory.assign(shape_.bytes, 0xff);
+  block.warps.assign((threads + kWarp - 1) / kWarp, {});
+  for (size_t k = 0; k < block.warps.size(); ++k) {
+    block.warps[k].all.expected = std::min(kWarp, shape_.threads - static_cast<int>(k) * kWarp);
+  }
+  block.fibers.resize(threads);
+  for (size_t k = 0; k < threads; ++k) {
+    Fiber& fiber = block.fibers[k];
+    fiber.thread = static_cast<int>(k);
+    fiber.awaited = nullptr;
+    fiber.done = false;
+    fiber.open.clear();
+    fiber.groups.clear();
+    // As came_test_switch leaves it: registers, then where to go on; a function begins eight bytes off sixteen.
+    auto* top = reinterpret_cast<void**>(stack(first_stack + k) + kStack) - 1;
+    *--top = reinterpret_cast<void*>(enter);
+    fiber.stack = top - kKept;
+  }
+}
+
+void Emulator::enter() {
+  current->kernel_();
+  current->end(*current->me_);
+  current->leave();
+}
+
+void Emulator::end(Fiber& fiber) {
+  fiber.done = true;
+  --here_->left;
+  // Those who wait do not wait for threads that are gone.
+  Meeting& all = here_->all;
+  --all.expected;
+  if (all.arrived > 0 && all.arrived == all.expected) all.close();
+}
+
+void Emulator::leave() { came_test_switch(&me_->stack, scheduler_); }
+
+bool Emulator::go_on(Block& block) {
+  here_ = &block;
+  const auto threads = static_cast<size_t>(shape_.threads);
+  const uint64_t first = random_();
+  const uint64_t flip = random_() % block.warps.size() * kWarp;
+  bool any = false;
+  for (size_t k = 0; k < threads; ++k) {
+    size_t at = (first + k) % threads;
+    if ((at ^ flip) < threads) at ^= flip;
+    Fiber& fiber = block.fibers[at];
+    if (fiber.done || (fiber.awaited != nullptr && fiber.awaited->round == fiber.round)) continue;
+    fiber.awaited = nullptr;
+    me_ = &fiber;
+    any = true;
+    came_test_switch(&scheduler_, fiber.stack);
+  }
+  return any;
+}
+
+void Emulator::run_one_by_one() {
+  std::vector<int> order(static_cast<size_t>(shape_.blocks));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random_);
+  Block block;
+  for (const int number : order) {
+    begin(block, number, 0);
+    while (block.left > 0) {
+      if (!go_on(block)) throw std::runtime_error("threads wait for each other for ever");
+    }
+  }
+}
+
+void Emulator::run_together() {
+  constexpr int64_t kPatience = 5'000'000;
+  std::vector<Block> blocks(static_cast<size_t>(shape_.blocks));
+  for (size_t k = 0; k < blocks.size(); ++k) {
+    begin(blocks[k], static_cast<int>(k), k * static_cast<size_t>(shape_.threads));
+  }
+  const auto left = [](const Block& block) { return block.left > 0; };
+  for (int64_t turn = 0; std::any_of(blocks.begin(), blocks.end(), left); ++turn) {
+    if (turn == kPatience) throw std::runtime_error("blocks wait for each other for ever");
+    // One at random goes on for a while.
+    Block& block = blocks[random_() % blocks.size()];
+    for (uint64_t rounds = 1 + random_() % 40; rounds > 0 && block.left > 0; --rounds) go_on(block);
+  }
+}
+
+}  // namespace came::test
