@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 /// Puts what a function must keep on the stack, leaves the stack's end in *from, and goes on where another ended.
 extern "C" void came_test_switch(void** from, void* to);
@@ -68,6 +69,7 @@ void Emulator::begin(Block& block, int number, size_t first_stack) {
   const auto threads = static_cast<size_t>(shape_.threads);
   block.number = number;
   block.left = shape_.threads;
+  block.asleep = 0;
   block.all = {0, shape_.threads, 0};
   block.memory.assign(shape_.bytes, 0xff);
   block.warps.assign((threads + kWarp - 1) / kWarp, {});
@@ -110,6 +112,8 @@ bool Emulator::go_on(Block& block) {
   here_ = &block;
   const auto threads = static_cast<size_t>(shape_.threads);
   const uint64_t first = random_();
+  // Some warps sleep for a while, so that others get far ahead.
+  if (first % 8 == 0) block.asleep = random_() & random_();
   const uint64_t flip = random_() % block.warps.size() * kWarp;
   bool any = false;
   for (size_t k = 0; k < threads; ++k) {
@@ -117,12 +121,13 @@ bool Emulator::go_on(Block& block) {
     if ((at ^ flip) < threads) at ^= flip;
     Fiber& fiber = block.fibers[at];
     if (fiber.done || (fiber.awaited != nullptr && fiber.awaited->round == fiber.round)) continue;
+    if ((block.asleep >> (at / kWarp) & 1) != 0) continue;
     fiber.awaited = nullptr;
     me_ = &fiber;
     any = true;
     came_test_switch(&scheduler_, fiber.stack);
   }
-  return any;
+  return std::exchange(block.asleep, any ? block.asleep : 0) != 0 || any;
 }
 
 void Emulator::run_one_by_one() {

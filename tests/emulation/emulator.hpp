@@ -102,6 +102,7 @@ class Emulator {
   struct Block {
     int number = 0;
     int left = 0;
+    uint64_t asleep = 0;  ///< A bit for each warp.
     Meeting all;
     std::vector<Warp> warps;
     std::vector<Fiber> fibers;

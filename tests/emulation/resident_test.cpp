@@ -250,7 +250,7 @@ TEST_P(EmulatedResident, TakesTheSameStepInEveryFormAndOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, EmulatedResident, testing::Range(0, 3));
+INSTANTIATE_TEST_SUITE_P(Seeds, EmulatedResident, testing::Range(0, 5));
 
 }  // namespace
 }  // namespace came::test
