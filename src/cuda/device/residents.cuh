@@ -105,12 +105,14 @@ __device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage st
     const bool here = keeps && k == 0;
     if (stage == Stage::statistics) {
       visit.load(notes.place(Word::grad, visit.first()));
-      visit.statistics(k == 0);
+      visit.statistics(k == 0, [] {});
+      __syncthreads();  // the next piece's sums go where this one's are added up
     } else if (stage == Stage::momentum) {
       if (!here) visit.load(notes.place(Word::grad, visit.first()));
       visit.load_average(Word::row);
       visit.start(notes.place(Word::momentum, visit.first()));
-      visit.momentum(k == 0, [](bool) {});
+      visit.momentum(
+          k == 0, [](bool) {}, [] {});
     } else {
       if (!here) visit.load(notes.place(Word::momentum, visit.first()));
       visit.load_average(Word::res_row);
@@ -193,15 +195,14 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
         const auto all = static_cast<unsigned>(piece.count);
         visit.start(notes.place(Word::momentum, visit.first()));
         arrived<kGroup>();
-        visit.statistics(true);
-        raise(counter);
+        // What is left after the sums per column is seen with the next count.
+        visit.statistics(true, [&] { raise(counter); });
         visit.template finish_columns<true>(counter);
         raise(counter);
         of_later.read(run, later.tensor);
         if (threadIdx.x == 0) poll(counter, 2 * all);
         __syncthreads();
-        visit.momentum(true, Turn{run, wave, 0});
-        raise(counter);
+        visit.momentum(true, Turn{run, wave, 0}, [&] { raise(counter); });
         visit.template finish_columns<false>(counter);
         raise(counter);
         if (threadIdx.x == 0) poll(counter, 4 * all);

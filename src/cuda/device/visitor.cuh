@@ -128,8 +128,10 @@ struct Visitor : Exchange<Fold, Together> {
     average = finishes() ? averages[row] : 1.0F;
   }
 
-  /// (5) for its rows, and the sums over them of the squares, plain and weighted.
-  __device__ __forceinline__ void statistics(bool first_of_block) {
+  /// (5) for its rows, and the sums over them of the squares, plain and weighted.  Calls left() when the latter are
+  /// left: others need not wait for what follows.
+  template <class Left>
+  __device__ __forceinline__ void statistics(bool first_of_block, const Left& left) {
     float* averages = notes.template pointer<float>(Word::row) + first_row;
     const float old = finishes() ? averages[row] : 1.0F;
     const float by = notes.rounded(Word::factor);
@@ -145,7 +147,7 @@ struct Visitor : Exchange<Fold, Together> {
     const float share = 1.0F / static_cast<float>(cols);
     average = blend(old, notes.rounded(Word::rate2), sum_of_row() * share + notes.rounded(Word::eps1));
     if (finishes()) averages[row] = average;
-    sum_averages(Sum::squares, first_of_block);
+    __syncthreads();  // sums of rows lie where that goes
     spread(1.0F / average);
     float plain[kFolds][N] = {};
     float weighted[kFolds][N] = {};
@@ -163,6 +165,8 @@ struct Visitor : Exchange<Fold, Together> {
         [](int, const float(&)[kGroup]) {});
     leave_columns(plain, 0, first_of_block);
     leave_columns(weighted, 1, first_of_block);
+    left();
+    sum_averages(Sum::squares, first_of_block);
   }
 
   /// What of momentum or parameters is on its way.
@@ -177,8 +181,8 @@ struct Visitor : Exchange<Fold, Together> {
 
   /// (7) to (10): the momentum, and the sums of the instability.  Parameters are sent for when room is left.
   /// Waits for its turn as late as it can: turn(true) before the first element, turn(false) after the last.
-  template <class Turn>
-  __device__ __forceinline__ void momentum(bool first_of_block, const Turn& turn) {
+  template <class Turn, class Left>
+  __device__ __forceinline__ void momentum(bool first_of_block, const Turn& turn, const Left& left) {
     double sums[2];
     gather(Sum::squares, sums);
     const double share = notes.number(Word::share_of_row);
@@ -229,6 +233,7 @@ struct Visitor : Exchange<Fold, Together> {
     turn(false);
     leave_columns(over, 0, first_of_block);
     __syncthreads();
+    left();
     const float of_columns = 1.0F / static_cast<float>(cols);
     average = blend(residual, notes.rounded(Word::rate3), sum_of_row() * of_columns + notes.rounded(Word::eps2));
     if (finishes()) averages[row] = average;
