@@ -54,11 +54,25 @@ TEST_P(CudaShapes, SeveralTilesEachWay) { expect_close({{300, 5000}, {1025, 129}
 
 TEST_P(CudaShapes, OfATransformerInBf16) { expect_close({{256, 11008}}, DType::bf16, 2); }
 
+TEST_P(CudaShapes, OfAConvolution) { expect_close({{96, 512, 3, 3}}, DType::f32, 2); }
+
 TEST_P(CudaShapes, OfAnEmbedding) { expect_close({{270, 20000}}, DType::f32, 2); }
 
 TEST_P(CudaShapes, AtOddAddresses) {
   const std::vector<Sizes> shapes{{270, 301}, {3, 16401}, {67, 65}, {63, 65}, {301}, {2, 65, 66}, {}};
   for (const DType dtype : {DType::f32, DType::bf16}) expect_close(shapes, dtype, 3, Placement::odd);
+}
+
+TEST(CudaTiles, AreFewUnlessRowsAreWideOrVeryMany) {
+  const auto tiles = [](const Sizes& shape) {
+    const Options o = Options::came();
+    return core::make_plan({o}, {spec_of(shape, DType::f32)}, core::cuda_backend(), 0, nullptr).tensors[0].tiles.count;
+  };
+  EXPECT_EQ(tiles({1024, 1024}), 4);
+  EXPECT_EQ(tiles({4096, 1024}), 16);
+  EXPECT_EQ(tiles({512, 512, 3, 3}), 16);
+  EXPECT_EQ(tiles({4096, 11008}), 16);
+  EXPECT_EQ(tiles({30522, 1024}), 33);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaShapes, testing::ValuesIn(all_words()),
