@@ -66,13 +66,13 @@ bench: ## Build, then measure speed (build/bench.json), also beside other implem
 	build/bin/came_bench --benchmark_out=build/bench.json --benchmark_out_format=json
 	.venv/bin/python bench/compare.py --json build/compare.json
 
-# No set-up: a GPU machine may have no network, and brings its own nvcc, CMake, Ninja, GoogleTest and Python with torch.
-# Some eight minutes.  To keep the figures for the documentation: cp build/cuda/gpu.json bench/results/gpu.json
+# No set-up: a GPU machine may have no network.  It brings nvcc, CMake and Python with torch; Ninja and GoogleTest are used
+# if they are there.  Some eight minutes.  To keep the figures for the documentation: cp build/cuda/gpu.json bench/results/gpu.json
 GPU_PYTHON ?= python3
 gpu: export PATH := $(PATH):/usr/local/cuda/bin
 gpu: ## Build with CUDA, run the GPU tests, measure beside PyTorch (build/cuda/gpu.json); downloads nothing
-	cmake --preset cuda -DCAME_GPU_PYTHON=$(GPU_PYTHON)
-	cmake --build --preset cuda
+	cmake --preset cuda -G "$(if $(shell command -v ninja),Ninja,Unix Makefiles)" -DCAME_GPU_PYTHON=$(GPU_PYTHON)
+	cmake --build --preset cuda --parallel $(JOBS)
 	$(call test_preset,cuda,build/cuda,-L gpu)
 	$(GPU_PYTHON) bench/gpu.py --library build/cuda/lib/libcame.so --json build/cuda/gpu.json $(GPU_BENCH)
 
