@@ -334,22 +334,21 @@ inline int RUN_ALL_TESTS() { return testing::run_all(); }
     if (const ::testing::Complaint found = (complaint); found.empty()) {       \
     } else                                                                     \
       fails ::testing::Report{__FILE__, __LINE__, found} = ::testing::Message()
-#define CAME_STAND_IN_COMPARE(a, b, op, fails)                                                     \
-  CAME_STAND_IN_CHECK(::testing::compare(#a " " #op " " #b, a, b,                                  \
-                                         [](const auto& x, const auto& y) { return x op y; }), fails)
+#define CAME_STAND_IN_COMPARE(a, b, op, holds, fails) \
+  CAME_STAND_IN_CHECK(::testing::compare(#a " " #op " " #b, a, b, std::holds<>()), fails)
 
-#define EXPECT_EQ(a, b) CAME_STAND_IN_COMPARE(a, b, ==, )
-#define EXPECT_NE(a, b) CAME_STAND_IN_COMPARE(a, b, !=, )
-#define EXPECT_LE(a, b) CAME_STAND_IN_COMPARE(a, b, <=, )
-#define EXPECT_LT(a, b) CAME_STAND_IN_COMPARE(a, b, <, )
-#define EXPECT_GE(a, b) CAME_STAND_IN_COMPARE(a, b, >=, )
-#define EXPECT_GT(a, b) CAME_STAND_IN_COMPARE(a, b, >, )
-#define ASSERT_EQ(a, b) CAME_STAND_IN_COMPARE(a, b, ==, return)
-#define ASSERT_NE(a, b) CAME_STAND_IN_COMPARE(a, b, !=, return)
-#define ASSERT_LE(a, b) CAME_STAND_IN_COMPARE(a, b, <=, return)
-#define ASSERT_LT(a, b) CAME_STAND_IN_COMPARE(a, b, <, return)
-#define ASSERT_GE(a, b) CAME_STAND_IN_COMPARE(a, b, >=, return)
-#define ASSERT_GT(a, b) CAME_STAND_IN_COMPARE(a, b, >, return)
+#define EXPECT_EQ(a, b) CAME_STAND_IN_COMPARE(a, b, ==, equal_to, )
+#define EXPECT_NE(a, b) CAME_STAND_IN_COMPARE(a, b, !=, not_equal_to, )
+#define EXPECT_LE(a, b) CAME_STAND_IN_COMPARE(a, b, <=, less_equal, )
+#define EXPECT_LT(a, b) CAME_STAND_IN_COMPARE(a, b, <, less, )
+#define EXPECT_GE(a, b) CAME_STAND_IN_COMPARE(a, b, >=, greater_equal, )
+#define EXPECT_GT(a, b) CAME_STAND_IN_COMPARE(a, b, >, greater, )
+#define ASSERT_EQ(a, b) CAME_STAND_IN_COMPARE(a, b, ==, equal_to, return)
+#define ASSERT_NE(a, b) CAME_STAND_IN_COMPARE(a, b, !=, not_equal_to, return)
+#define ASSERT_LE(a, b) CAME_STAND_IN_COMPARE(a, b, <=, less_equal, return)
+#define ASSERT_LT(a, b) CAME_STAND_IN_COMPARE(a, b, <, less, return)
+#define ASSERT_GE(a, b) CAME_STAND_IN_COMPARE(a, b, >=, greater_equal, return)
+#define ASSERT_GT(a, b) CAME_STAND_IN_COMPARE(a, b, >, greater, return)
 #define EXPECT_TRUE(x) CAME_STAND_IN_CHECK(::testing::expect(#x, true, static_cast<bool>(x)), )
 #define ASSERT_TRUE(x) CAME_STAND_IN_CHECK(::testing::expect(#x, true, static_cast<bool>(x)), return)
 #define EXPECT_FALSE(x) CAME_STAND_IN_CHECK(::testing::expect(#x, false, static_cast<bool>(x)), )
