@@ -251,7 +251,7 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& wanted, int64_t& workspa
   // A few very wide rows, as of a convolution, are work enough for several workers.
   constexpr int64_t kWide = 4096;
   const bool wide = tiling.pieces > 1 && all_cols > kWide;
-  const int64_t fewest = std::min<int64_t>(wide ? 16 : 64, tiling.least);
+  const int64_t fewest = std::min<int64_t>(wide ? 32 : 64, tiling.least);
   const int64_t share = std::clamp(all_rows / (wide ? 4 * tiling.pieces : tiling.pieces), fewest, tiling.least);
   // Somebody must add up what all tiles of a matrix leave: they are taller where rows are very many.
   constexpr int64_t kMost = 32;

@@ -91,7 +91,8 @@ struct Tiling {
   int64_t elements = 0;  ///< Most elements of a tile,
   int64_t cols = 0;      ///< and most columns,
   int64_t least = 1;     ///< but this many rows (columns) where they are owned: a tile leaves a vector of the others.
-  int64_t pieces = 1;    ///< Fewer of them, if not below 64, so that there are this many tiles; wide ones more.
+  int64_t pieces = 1;    ///< Fewer of them, if not below 64, so that there are this many tiles; if rows are very wide,
+                         ///< not below 32, and four times as many.
   /// Partial vectors lie in the statistics' type behind the scalars, tensors that are not sharded have slots for `norm`
   /// alone, and there is room for column factors.
   bool lean = false;

@@ -9,4 +9,7 @@ inline constexpr int kMostPieces = 128;
 /// Teams: as many as a multiprocessor holds blocks.
 inline constexpr int kTeams = 2;
 
+/// Sums of pieces that a thread fetches at once.
+inline constexpr int kSumsAtOnce = 16;
+
 }  // namespace came::cuda

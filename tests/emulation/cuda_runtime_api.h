@@ -8,7 +8,15 @@
 
 #include "emulation/emulator.hpp"
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNotReady, cudaErrorInvalidDevice };
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorInvalidValue,
+  cudaErrorMemoryAllocation,
+  cudaErrorInvalidConfiguration,
+  cudaErrorInvalidDevice,
+  cudaErrorNotReady,
+  cudaErrorStreamCaptureUnsupported
+};
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -47,6 +55,7 @@ struct Work {
 struct EmulatedStream {
   std::vector<Work> pending;
   std::vector<Work>* captured = nullptr;  ///< Where work goes instead.
+  bool spoilt = false;                    ///< Something happened that may not while it is.
   void add(Work work);
   void finish();
 };
@@ -97,19 +106,23 @@ struct cudaFuncAttributes {
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+namespace came::test {
+/// On a multiprocessor.
+int blocks_that_fit(size_t bytes);
+}  // namespace came::test
 template <class Kernel>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int, size_t bytes) {
-  constexpr size_t kMemory = size_t{228} << 10;
-  *blocks = static_cast<int>(kMemory / (bytes + 1024));
+  *blocks = came::test::blocks_that_fit(bytes);
   return cudaSuccess;
 }
 
 namespace came::test {
-cudaError_t enqueue(const cudaLaunchConfig_t& config, std::function<void()> kernel);
+cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> run);
 }
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Arguments&... arguments) {
   std::tuple<Parameters...> kept(arguments...);
-  return came::test::enqueue(*config, [kernel, kept] { std::apply(kernel, kept); });
+  return came::test::enqueue(*config, reinterpret_cast<const void*>(kernel),
+                             [kernel, kept] { std::apply(kernel, kept); });
 }

@@ -38,6 +38,9 @@ namespace {
 constexpr size_t kStack = size_t{128} << 10;
 constexpr size_t kKept = 6;  ///< Registers.
 
+/// Turns after which nothing is expected to happen any more.
+constexpr int64_t kPatience = 1'000'000;
+
 /// Room for a fiber; kept from launch to launch.
 char* stack(size_t number) {
   static thread_local std::vector<char*> stacks;
@@ -70,7 +73,8 @@ void Emulator::begin(Block& block, int number, size_t first_stack) {
   block.number = number;
   block.left = shape_.threads;
   block.asleep = 0;
-  block.all = {0, shape_.threads, 0};
+  block.all = {};
+  block.all.expected = shape_.threads;
   block.memory.assign(shape_.bytes, 0xff);
   block.warps.assign((threads + kWarp - 1) / kWarp, {});
   for (size_t k = 0; k < block.warps.size(); ++k) {
@@ -126,6 +130,7 @@ bool Emulator::go_on(Block& block) {
     me_ = &fiber;
     any = true;
     came_test_switch(&scheduler_, fiber.stack);
+    if (astray_) throw std::runtime_error("lanes of a warp wait for different things");
   }
   return std::exchange(block.asleep, any ? block.asleep : 0) != 0 || any;
 }
@@ -137,14 +142,13 @@ void Emulator::run_one_by_one() {
   Block block;
   for (const int number : order) {
     begin(block, number, 0);
-    while (block.left > 0) {
-      if (!go_on(block)) throw std::runtime_error("threads wait for each other for ever");
+    for (int64_t turn = 0; block.left > 0; ++turn) {
+      if (!go_on(block) || turn == kPatience) throw std::runtime_error("threads wait for each other for ever");
     }
   }
 }
 
 void Emulator::run_together() {
-  constexpr int64_t kPatience = 5'000'000;
   std::vector<Block> blocks(static_cast<size_t>(shape_.blocks));
   for (size_t k = 0; k < blocks.size(); ++k) {
     begin(blocks[k], static_cast<int>(k), k * static_cast<size_t>(shape_.threads));

@@ -23,7 +23,7 @@ class Emulator {
     size_t bytes;   ///< Shared memory of a block.
     bool together;  ///< All blocks at the same time, or one after the other.
   };
-  /// Runs a kernel; throws if threads wait for each other for ever.
+  /// Runs a kernel; throws if threads wait for each other for ever, or lanes of a warp for different things.
   static void launch(const Shape& shape, uint64_t seed, const std::function<void()>& kernel);
 
   // For the code that runs.
@@ -36,9 +36,9 @@ class Emulator {
   /// Lets others go on.
   static void pause() { current->leave(); }
   /// All threads of the block that are still there.
-  static void barrier() { meet(current->here_->all); }
+  static void barrier() { meet(current->here_->all, Purpose::barrier); }
   /// All threads of the warp.
-  static void barrier_of_warp() { meet(warp().all); }
+  static void barrier_of_warp() { meet(warp().all, Purpose::barrier); }
   /// What lane `from` of the warp gives.
   template <class T>
   static T exchange(T value, int from) {
@@ -46,7 +46,7 @@ class Emulator {
     Warp& own = warp();
     uint64_t(&given)[kWarp] = own.given[own.all.round % 2];
     std::memcpy(&given[thread() % kWarp], &value, sizeof value);
-    meet(own.all);
+    meet(own.all, Purpose::exchange);
     std::memcpy(&value, &given[from % kWarp], sizeof value);
     return value;
   }
@@ -77,7 +77,9 @@ class Emulator {
                       : std::memset(to, 0, static_cast<size_t>(bytes));
     }
   };
+  enum class Purpose { barrier, exchange };
   struct Meeting {
+    Purpose purpose = Purpose::barrier;  ///< Of those who have arrived.
     int arrived = 0;
     int expected = 0;
     unsigned round = 0;
@@ -113,8 +115,10 @@ class Emulator {
       : shape_(shape), random_(seed), kernel_(kernel) {}
 
   static Warp& warp() { return current->here_->warps[static_cast<size_t>(thread() / kWarp)]; }
-  static void meet(Meeting& meeting) {
+  static void meet(Meeting& meeting, Purpose purpose) {
     Fiber& fiber = *current->me_;
+    if (meeting.arrived > 0 && meeting.purpose != purpose) current->astray_ = true;
+    meeting.purpose = purpose;
     if (++meeting.arrived == meeting.expected) return meeting.close();
     fiber.awaited = &meeting;
     fiber.round = meeting.round;
@@ -136,6 +140,7 @@ class Emulator {
   std::mt19937_64 random_;
   const std::function<void()>& kernel_;
   void* scheduler_ = nullptr;
+  bool astray_ = false;  ///< Lanes of a warp wait in different places.
   Block* here_ = nullptr;
   Fiber* me_ = nullptr;
 };

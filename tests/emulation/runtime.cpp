@@ -14,12 +14,25 @@ namespace {
 constexpr size_t kAllMemory = size_t{64} << 30;
 constexpr size_t kAlignment = 256;
 
+// Of a multiprocessor and of a block.
+constexpr size_t kSharedMemory = size_t{228} << 10;
+constexpr size_t kReserved = 1024;
+constexpr size_t kUnasked = size_t{48} << 10;
+constexpr int kMostThreads = 1024;
+
+/// The order of everything: the same in every run, unless CAME_EMULATION_SEED says otherwise.
+uint64_t seed() {
+  const char* given = std::getenv("CAME_EMULATION_SEED");
+  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
+}
+
 struct Device {
   std::map<void*, size_t> memory;
   size_t used = 0;
   EmulatedStream standard;
   std::set<EmulatedStream*> streams{&standard};
-  std::mt19937_64 random{1};
+  std::map<const void*, size_t> allowed;  ///< Shared memory of a kernel's blocks, where more was asked for.
+  std::mt19937_64 random{seed()};
 };
 Device& device() {
   static Device one;
@@ -28,8 +41,24 @@ Device& device() {
 
 EmulatedStream& of(cudaStream_t stream) { return stream == nullptr ? device().standard : *stream; }
 
-void wait_for_all() {
+/// For what may not happen while a stream is captured, such as to allocate or to wait: it spoils that.
+bool captures() {
+  bool any = false;
+  for (EmulatedStream* stream : device().streams) {
+    if (stream->captured != nullptr) any = stream->spoilt = true;
+  }
+  return any;
+}
+cudaError_t wait_for_all() {
+  if (captures()) return cudaErrorStreamCaptureUnsupported;
   for (EmulatedStream* stream : device().streams) stream->finish();
+  return cudaSuccess;
+}
+/// For what the default stream has to do; the others here do not wait for it, nor it for them.
+cudaError_t wait_for_standard() {
+  if (captures()) return cudaErrorStreamCaptureUnsupported;
+  device().standard.finish();
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -46,14 +75,22 @@ void EmulatedStream::finish() {
   for (const Work& work : all) work.run();
 }
 
-cudaError_t enqueue(const cudaLaunchConfig_t& config, std::function<void()> kernel) {
+int blocks_that_fit(size_t bytes) { return static_cast<int>(kSharedMemory / (bytes + kReserved)); }
+
+cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> run) {
   const bool special = config.numAttrs > 0;
   const bool together = special && config.attrs->id == cudaLaunchAttributeCooperative;
   const Emulator::Shape shape{static_cast<int>(config.gridDim.x), static_cast<int>(config.blockDim.x),
                               config.dynamicSmemBytes, together};
+  // What a device refuses.
+  const auto allowed = device().allowed.find(kernel);
+  const size_t most = allowed == device().allowed.end() ? kUnasked : allowed->second;
+  if (shape.blocks < 1 || shape.threads < 1 || shape.threads > kMostThreads || shape.bytes > most) {
+    return cudaErrorInvalidConfiguration;
+  }
+  if (together && shape.blocks > blocks_that_fit(shape.bytes) * cuda::kMostPieces) return cudaErrorInvalidConfiguration;
   of(config.stream)
-      .add({[shape, run = std::move(kernel)] { Emulator::launch(shape, device().random(), run); },
-            special && !together});
+      .add({[shape, run = std::move(run)] { Emulator::launch(shape, device().random(), run); }, special && !together});
   return cudaSuccess;
 }
 
@@ -62,8 +99,17 @@ cudaError_t enqueue(const cudaLaunchConfig_t& config, std::function<void()> kern
 using came::test::device;
 using came::test::of;
 
-const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaError"; }
-const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error"; }
+const char* cudaGetErrorName(cudaError_t error) {
+  static constexpr const char* kNames[] = {"cudaSuccess",
+                                           "cudaErrorInvalidValue",
+                                           "cudaErrorMemoryAllocation",
+                                           "cudaErrorInvalidConfiguration",
+                                           "cudaErrorInvalidDevice",
+                                           "cudaErrorNotReady",
+                                           "cudaErrorStreamCaptureUnsupported"};
+  return kNames[error];
+}
+const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -84,15 +130,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {came::cuda::kMostPieces, size_t{228} << 10};
+  *properties = {came::cuda::kMostPieces, came::test::kSharedMemory};
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() {
-  came::test::wait_for_all();
-  return cudaSuccess;
-}
+cudaError_t cudaDeviceSynchronize() { return came::test::wait_for_all(); }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (came::test::captures()) return cudaErrorStreamCaptureUnsupported;
   const size_t whole = (bytes + came::test::kAlignment - 1) / came::test::kAlignment * came::test::kAlignment;
   *memory = std::aligned_alloc(came::test::kAlignment, whole);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;
@@ -102,9 +146,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
-  came::test::wait_for_all();
+  if (memory == nullptr) return cudaSuccess;
+  if (const cudaError_t error = came::test::wait_for_all(); error != cudaSuccess) return error;
   const auto found = device().memory.find(memory);
-  if (found == device().memory.end()) return cudaSuccess;
+  if (found == device().memory.end()) return cudaErrorInvalidValue;
   device().used -= found->second;
   device().memory.erase(found);
   std::free(memory);
@@ -116,12 +161,12 @@ cudaError_t cudaMemGetInfo(size_t* left, size_t* all) {
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
-  came::test::wait_for_all();
+  if (const cudaError_t error = came::test::wait_for_standard(); error != cudaSuccess) return error;
   if (bytes > 0) std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* to, int byte, size_t bytes) {
-  came::test::wait_for_all();
+  if (const cudaError_t error = came::test::wait_for_standard(); error != cudaSuccess) return error;
   if (bytes > 0) std::memset(to, byte, bytes);
   return cudaSuccess;
 }
@@ -138,6 +183,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (came::test::captures()) return cudaErrorStreamCaptureUnsupported;
   of(stream).finish();
   return cudaSuccess;
 }
@@ -147,7 +193,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = std::exchange(of(stream).captured, nullptr);
-  return cudaSuccess;
+  return std::exchange(of(stream).spoilt, false) ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* replay, cudaGraph_t graph, unsigned long long) {
   *replay = new std::vector<came::test::Work>(*graph);
@@ -174,4 +220,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->ptxVersion = 90;
   return cudaSuccess;
 }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
+  const auto bytes = static_cast<size_t>(value);
+  if (bytes > came::test::kSharedMemory - came::test::kReserved) return cudaErrorInvalidValue;
+  device().allowed[kernel] = bytes;
+  return cudaSuccess;
+}

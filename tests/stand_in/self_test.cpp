@@ -44,6 +44,11 @@ TEST(GoodPlain, AnAssertionLeaves) {
 }
 
 TEST(Bad, Equal) { EXPECT_EQ(std::vector<int>{1}, std::vector<int>{2}) << "said"; }
+TEST(Bad, Named) {
+  const std::vector<int> found{1};  // a name that the macros could take for their own
+  const std::vector<int>& complaint = found;
+  EXPECT_TRUE(found.empty() || complaint.empty());
+}
 TEST(Bad, NotEqual) { EXPECT_NE(1, 1); }
 TEST(Bad, LessOrEqual) { EXPECT_LE(2, 1); }
 TEST(Bad, LessOrEqualWithNan) { EXPECT_LE(std::nan(""), 1.0); }

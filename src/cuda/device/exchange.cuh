@@ -79,19 +79,18 @@ struct Exchange {
       const int j = begin + from + lane;
       const bool there = from + lane < count;
       float sums[2] = {0.0F, 0.0F};
-      constexpr int kTogether = 16;
 #pragma unroll 1
-      for (int k = first; k < last; k += kTogether) {
-        float loaded[2][kTogether];
+      for (int k = first; k < last; k += kSumsAtOnce) {
+        float loaded[2][kSumsAtOnce];
 #pragma unroll
-        for (int x = 0; x < kTogether; ++x) {
+        for (int x = 0; x < kSumsAtOnce; ++x) {
           const bool has = there && k + x < last;
           const float* sum = area(k + x) + j;
           loaded[0][x] = has ? __ldcg(sum) : 0.0F;
           loaded[1][x] = Weighted && has ? __ldcg(sum + cols) : 0.0F;
         }
 #pragma unroll
-        for (int x = 0; x < kTogether; ++x) {
+        for (int x = 0; x < kSumsAtOnce; ++x) {
           sums[0] += loaded[0][x];
           sums[1] += loaded[1][x];
         }

@@ -306,34 +306,34 @@ inline int run_all() {
 
 inline int RUN_ALL_TESTS() { return testing::run_all(); }
 
-#define CAME_STAND_IN_BODY(suite, name, base)         \
-  class suite##_##name##_Test : public base {         \
-   public:                                            \
-    void TestBody() override;                         \
+#define CAME_STAND_IN_BODY(suite, name, base) \
+  class suite##_##name##_Test : public base { \
+   public:                                    \
+    void TestBody() override;                 \
   }
-#define TEST_F(suite, name)                                                                                      \
-  CAME_STAND_IN_BODY(suite, name, suite);                                                                        \
-  static const bool suite##_##name##_added = ::testing::add_test<suite##_##name##_Test>(#suite, #name);          \
+#define TEST_F(suite, name)                                                                             \
+  CAME_STAND_IN_BODY(suite, name, suite);                                                               \
+  static const bool suite##_##name##_added = ::testing::add_test<suite##_##name##_Test>(#suite, #name); \
   void suite##_##name##_Test::TestBody()
-#define TEST(suite, name)                                                                                        \
-  CAME_STAND_IN_BODY(suite, name, ::testing::Test);                                                              \
-  static const bool suite##_##name##_added = ::testing::add_test<suite##_##name##_Test>(#suite, #name);          \
+#define TEST(suite, name)                                                                               \
+  CAME_STAND_IN_BODY(suite, name, ::testing::Test);                                                     \
+  static const bool suite##_##name##_added = ::testing::add_test<suite##_##name##_Test>(#suite, #name); \
   void suite##_##name##_Test::TestBody()
-#define TEST_P(suite, name)                                                                                      \
-  CAME_STAND_IN_BODY(suite, name, suite);                                                                        \
-  static const bool suite##_##name##_added = ::testing::add_pattern<suite, suite##_##name##_Test>(#name);        \
+#define TEST_P(suite, name)                                                                               \
+  CAME_STAND_IN_BODY(suite, name, suite);                                                                 \
+  static const bool suite##_##name##_added = ::testing::add_pattern<suite, suite##_##name##_Test>(#name); \
   void suite##_##name##_Test::TestBody()
 #define INSTANTIATE_TEST_SUITE_P(prefix, suite, ...) \
   static const bool prefix##_##suite##_made = ::testing::instantiate<suite>(#prefix, #suite, __VA_ARGS__)
 
 // An `else` that follows belongs to none of these.
-#define CAME_STAND_IN_CHECK(complaint, fails)                                  \
-  switch (0)                                                                   \
-  case 0:                                                                      \
-  default:                                                                     \
-    if (const ::testing::Complaint found = (complaint); found.empty()) {       \
-    } else                                                                     \
-      fails ::testing::Report{__FILE__, __LINE__, found} = ::testing::Message()
+#define CAME_STAND_IN_CHECK(complaint, fails)                                                                \
+  switch (0)                                                                                                 \
+  case 0:                                                                                                    \
+  default:                                                                                                   \
+    if (const ::testing::Complaint came_stand_in_complaint = (complaint); came_stand_in_complaint.empty()) { \
+    } else                                                                                                   \
+      fails ::testing::Report{__FILE__, __LINE__, came_stand_in_complaint} = ::testing::Message()
 #define CAME_STAND_IN_COMPARE(a, b, op, holds, fails) \
   CAME_STAND_IN_CHECK(::testing::compare(#a " " #op " " #b, a, b, std::holds<>()), fails)
 
@@ -343,21 +343,20 @@ inline int RUN_ALL_TESTS() { return testing::run_all(); }
 #define EXPECT_LT(a, b) CAME_STAND_IN_COMPARE(a, b, <, less, )
 #define EXPECT_GE(a, b) CAME_STAND_IN_COMPARE(a, b, >=, greater_equal, )
 #define EXPECT_GT(a, b) CAME_STAND_IN_COMPARE(a, b, >, greater, )
-#define ASSERT_EQ(a, b) CAME_STAND_IN_COMPARE(a, b, ==, equal_to, return)
-#define ASSERT_NE(a, b) CAME_STAND_IN_COMPARE(a, b, !=, not_equal_to, return)
-#define ASSERT_LE(a, b) CAME_STAND_IN_COMPARE(a, b, <=, less_equal, return)
-#define ASSERT_LT(a, b) CAME_STAND_IN_COMPARE(a, b, <, less, return)
-#define ASSERT_GE(a, b) CAME_STAND_IN_COMPARE(a, b, >=, greater_equal, return)
-#define ASSERT_GT(a, b) CAME_STAND_IN_COMPARE(a, b, >, greater, return)
+#define ASSERT_EQ(a, b) CAME_STAND_IN_COMPARE(a, b, ==, equal_to, return )
+#define ASSERT_NE(a, b) CAME_STAND_IN_COMPARE(a, b, !=, not_equal_to, return )
+#define ASSERT_LE(a, b) CAME_STAND_IN_COMPARE(a, b, <=, less_equal, return )
+#define ASSERT_LT(a, b) CAME_STAND_IN_COMPARE(a, b, <, less, return )
+#define ASSERT_GE(a, b) CAME_STAND_IN_COMPARE(a, b, >=, greater_equal, return )
+#define ASSERT_GT(a, b) CAME_STAND_IN_COMPARE(a, b, >, greater, return )
 #define EXPECT_TRUE(x) CAME_STAND_IN_CHECK(::testing::expect(#x, true, static_cast<bool>(x)), )
-#define ASSERT_TRUE(x) CAME_STAND_IN_CHECK(::testing::expect(#x, true, static_cast<bool>(x)), return)
+#define ASSERT_TRUE(x) CAME_STAND_IN_CHECK(::testing::expect(#x, true, static_cast<bool>(x)), return )
 #define EXPECT_FALSE(x) CAME_STAND_IN_CHECK(::testing::expect(#x, false, static_cast<bool>(x)), )
 #define EXPECT_NEAR(a, b, by) CAME_STAND_IN_CHECK(::testing::near(#a " near " #b, a, b, by), )
-#define ASSERT_NEAR(a, b, by) CAME_STAND_IN_CHECK(::testing::near(#a " near " #b, a, b, by), return)
+#define ASSERT_NEAR(a, b, by) CAME_STAND_IN_CHECK(::testing::near(#a " near " #b, a, b, by), return )
 #define EXPECT_FLOAT_EQ(a, b) \
   CAME_STAND_IN_CHECK(::testing::compare(#a " == " #b, a, b, ::testing::within_four_units), )
 #define EXPECT_STREQ(a, b) CAME_STAND_IN_CHECK(::testing::compare(#a " == " #b, a, b, ::testing::same_text), )
-#define EXPECT_NO_THROW(...) \
-  CAME_STAND_IN_CHECK(::testing::throws_nothing(#__VA_ARGS__, [&] { __VA_ARGS__; }), )
+#define EXPECT_NO_THROW(...) CAME_STAND_IN_CHECK(::testing::throws_nothing(#__VA_ARGS__, [&] { __VA_ARGS__; }), )
 #define FAIL() return ::testing::Report{__FILE__, __LINE__, "Failed"} = ::testing::Message()
 #define GTEST_SKIP() return ::testing::Report{__FILE__, __LINE__, "", true} = ::testing::Message()

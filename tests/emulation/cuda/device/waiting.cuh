@@ -7,8 +7,15 @@ namespace came::cuda {
 
 inline unsigned char* memory_of_block() { return test::Emulator::memory(); }
 
+/// A device stops at an address that is no multiple of what is moved.
+inline void expect_aligned(const void* address, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) __builtin_trap();
+}
+
 template <int Bytes>
 void copy_later(void* to, const void* from, bool there) {
+  expect_aligned(to, Bytes);
+  expect_aligned(from, there ? Bytes : 1);
   test::Emulator::send_for(to, there ? from : nullptr, Bytes);
 }
 inline void send_for(void* to, const char* from, bool there) { copy_later<16>(to, from, there); }
@@ -18,10 +25,16 @@ void arrived() {
   test::Emulator::arrived(Later);
 }
 
-inline void leave(float* to, const float (&x)[4]) { std::memcpy(to, x, sizeof x); }
+inline void leave(float* to, const float (&x)[4]) {
+  expect_aligned(to, sizeof x);
+  std::memcpy(to, x, sizeof x);
+}
 inline constexpr int kLine = 128;
 /// No NaN, which is what lies beyond the workspace.
-inline void discard(char* line) { std::memset(line, 0x7e, kLine); }
+inline void discard(char* line) {
+  expect_aligned(line, kLine);
+  std::memset(line, 0x7e, kLine);
+}
 
 inline void raise(unsigned* counter) {
   test::Emulator::barrier();
