@@ -34,6 +34,7 @@ add_library(came_cuda OBJECT
   src/cuda/statistics.cu
   src/cuda/strips.cu
   src/cuda/tables.cu
+  src/cuda/vectors.cu
   src/cuda/waves.cu)
 target_include_directories(came_cuda PRIVATE include src)
 target_link_libraries(came_cuda PRIVATE came_device CUDA::cudart_static)

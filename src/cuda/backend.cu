@@ -56,6 +56,7 @@ class Call {
     const bool ends = last == static_cast<int64_t>(plan_.phases.size());
     const bool again = kind(phases.begin) == PhaseKind::norm && phases.count > 1;
     args_.raises = ends && !again ? 1 : 0;
+    const bool whole = ends && phases.begin == 0;
     begin(phases.begin);
     for (int64_t phase = phases.begin; phase < last; ++phase) {
       const auto at = static_cast<int>(phase);
@@ -70,6 +71,7 @@ class Call {
       set_phase(at);
       clear_slots(plan_.phases[static_cast<size_t>(phase)]);
       for (Launch launch : tables_.launches[phase]) {
+        if (whole && aligned_ && launch.vectors) continue;
         if (!aligned_ && launch.kind != Kind::any64) launch.kind = Kind::any32;
         if (kind(phase) == PhaseKind::norm) {
           run_norm(args_, launch, stream_);
@@ -78,7 +80,10 @@ class Call {
         }
       }
     }
-    if (ends) run_residents(phases.begin == 0);
+    if (whole && aligned_ && tables_.vector_count > 0) {
+      run_vectors(args_, tables_.vectors, tables_.vector_count, stream_);
+    }
+    if (ends) run_residents(whole);
     check(cudaGetLastError(), "step: a launch failed");
   }
 

@@ -35,10 +35,11 @@ __device__ double value_of(const Args& a, const ScalarTable& scalar, int64_t k, 
   return scalar.data != nullptr ? scalar_at(scalar.data, scalar.dtype, k) : fallback;
 }
 
-/// Threads of a block.
+/// Threads of a block, and those that share a tensor: each has a power to take, which takes long.
 constexpr int kBegin = 128;
+constexpr int kPowers = 4;
 
-/// What blocks that keep a matrix on the chip must know of it.
+/// What blocks that keep a matrix on the chip, or take a vector, must know of it.
 __device__ void write_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s, int64_t k) {
   const uint64_t* pointers = a.words + t.pointers;
   Sheet& sheet = a.sheets[k];
@@ -48,7 +49,7 @@ __device__ void write_sheet(const Args& a, const TensorTable& t, const came_opti
   put(Word::param, pointers[0]);
   put(Word::grad, pointers[1]);
   put_state(Word::momentum, t.states.momentum);
-  put_state(Word::row, t.states.row);
+  put_state(Word::row, t.vector ? t.states.full : t.states.row);
   put_state(Word::col, t.states.col);
   put_state(Word::res_row, t.states.res_row);
   put_state(Word::res_col, t.states.res_col);
@@ -101,6 +102,19 @@ __device__ void write_moments_sheet(const Args& a, const TensorTable& t, const c
                   .vectors = aligned ? 1 : 0};
 }
 
+/// Counts the step where that is done on the device.
+__device__ void raise_counter(const ScalarTable& step, int64_t k) {
+  void* data = const_cast<void*>(step.data);
+  if (data == nullptr) return;
+  if (step.dtype == DType::f32) {
+    static_cast<float*>(data)[k] += 1;
+  } else if (step.dtype == DType::i64) {
+    static_cast<int64_t*>(data)[k] += 1;
+  } else {
+    static_cast<double*>(data)[k] += 1;
+  }
+}
+
 /// Reads a step's scalars for every tensor, counts the step, and makes counters of arrivals ready.  A counter that all
 /// tensors share is read from where it was copied to, because some block raises it.
 __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ Args a) {
@@ -114,7 +128,10 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ A
   const double scale = value_of(a, a.grad_scale, 0, 1.0);
   const int64_t first = blockIdx.x * int64_t{kBegin} + team.rank;
   const int64_t all = gridDim.x * int64_t{kBegin};
-  for (int64_t k = first; k < a.tensor_count; k += all) {
+  const int power = team.rank % kPowers;
+  for (int64_t base = 0; base < a.tensor_count; base += all / kPowers) {
+    const bool there = base + first / kPowers < a.tensor_count;
+    const int64_t k = there ? base + first / kPowers : 0;
     const TensorTable& t = a.tensors[k];
     const came_options& o = a.groups[t.group];
     Scalars s{};
@@ -125,16 +142,15 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ A
       factor = isfinite(norm) ? factor * fmin(1.0, o.max_grad_norm / (norm + 1e-6)) : 0.0;
     }
     s.factor = o.maximize != 0 ? -factor : factor;
-    // One after the other: a power is much to fetch as instructions.
-    double corrections[] = {o.beta1, o.beta2, o.beta3, s.count};
-#pragma unroll 1
-    for (int power = 0; power < 4; ++power) {
-      corrections[power] = 1 - pow(corrections[power], power < 3 ? s.count : o.beta2_decay);
-    }
-    s.correction1 = corrections[0];
-    s.correction2 = corrections[1];
-    s.correction3 = corrections[2];
-    s.beta2 = o.beta2_decay < 0 ? corrections[3] : o.beta2;  // (14)
+    const double of = power == 0 ? o.beta1 : power == 1 ? o.beta2 : power == 2 ? o.beta3 : s.count;
+    const double correction = 1 - pow(of, power < 3 ? s.count : o.beta2_decay);
+    const auto from = [&](int other) { return __shfl_sync(kAll, correction, (team.rank - power + other) % kWarp); };
+    s.correction1 = from(0);
+    s.correction2 = from(1);
+    s.correction3 = from(2);
+    const double growing = from(3);
+    s.beta2 = o.beta2_decay < 0 ? growing : o.beta2;  // (14)
+    if (!there || power != 0) continue;
     for (uint64_t stream = 1; stream < 4; ++stream) {
       s.keys[stream] = algorithms::rounding_key(o.seed, static_cast<uint64_t>(s.count), t.id,
                                                 static_cast<algorithms::Stream>(stream));
@@ -149,25 +165,15 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ A
     const bool aligned = addresses % kAlignment == 0;
     s.vectors = aligned && rows_fit;
     a.scalars[k] = s;
-    if (t.resident) write_sheet(a, t, o, s, k);
+    if (t.resident || t.vector) write_sheet(a, t, o, s, k);
     if (t.flat) write_moments_sheet(a, t, o, s, k, aligned);
     a.agreements[k] = 0;
     a.arrivals[a.block_count + k] = 0;
+    if (a.raises != 0 && a.step.each != 0 && s.active != 0) raise_counter(a.step, k);
   }
   for (int64_t k = first; k < a.block_count; k += all) a.arrivals[k] = 0;
   for (int64_t k = first; k < a.turn_count; k += all) a.turns[k] = 0;
-  if (a.raises == 0 || a.step.data == nullptr) return;
-  for (int64_t k = first; k < (a.step.each != 0 ? a.tensor_count : 1); k += all) {
-    if (a.step.each != 0 && a.scalars[k].active == 0) continue;
-    void* data = const_cast<void*>(a.step.data);
-    if (a.step.dtype == DType::f32) {
-      static_cast<float*>(data)[k] += 1;
-    } else if (a.step.dtype == DType::i64) {
-      static_cast<int64_t*>(data)[k] += 1;
-    } else {
-      static_cast<double*>(data)[k] += 1;
-    }
-  }
+  if (a.raises != 0 && a.step.each == 0 && first == 0) raise_counter(a.step, 0);
 }
 
 template <int Count>
@@ -201,7 +207,7 @@ bool launches_overlap() {
 
 void run_begin(const Args& args, cudaStream_t stream) {
   constexpr int64_t kMost = 64;
-  const int64_t blocks = std::clamp<int64_t>((args.tensor_count + kBegin - 1) / kBegin, 1, kMost);
+  const int64_t blocks = std::clamp<int64_t>((args.tensor_count * kPowers + kBegin - 1) / kBegin, 1, kMost);
   run_kernel(begin_kernel, {blocks, kBegin, 0, stream, Manner::after}, args);
 }
 

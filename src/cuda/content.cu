@@ -189,9 +189,20 @@ bool is_resident(const core::Plan& plan, const TensorTable& t) {
   constexpr int64_t kNarrowest = 512;
   constexpr int64_t kWidest = 4096;
   constexpr int64_t kMostNumber = int64_t{1} << 24;
-  if (!t.factored || t.owner != Owner::rows || t.sharded || t.batch != 1) return false;
+  if (!t.factored || t.sharded || t.batch != 1) return false;
+  if (t.owner != Owner::rows && t.owner != Owner::matrix) return false;
   if (t.cols < kNarrowest || t.cols > kWidest || pieces_of(t.rows, t.cols) > kMostNumber) return false;
   return kind_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Kind::f32_f32;
+}
+
+/// Does one block take it through a step?  Everything is f32, of aligned elements one after the other, and nothing is
+/// to be known but the size of its update.
+bool is_vector(const core::Plan& plan, const TensorTable& t) {
+  const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
+  const bool f32 = t.dtype == DType::f32 && t.grad_dtype == DType::f32 && t.momentum_dtype == DType::f32;
+  return plan.algorithm == Algorithm::came && !t.factored && !t.sharded && t.contiguous && f32 && !cautious &&
+         t.states.res_full == 0 && t.states.momentum != 0 && t.tiles > 0 && t.tiles <= kVectorTiles &&
+         t.cols <= t.tiles * kVectorTile;
 }
 
 /// Are its elements one after the other in the whole tensor too, and is each taken by itself, in one visit?
@@ -256,9 +267,19 @@ Content content_of(const core::Plan& plan) {
     for (TensorTable& t : c.tensors) t.strips = is_strips(plan, t);
   }
   std::tie(c.pieces, c.residents) = waves_of(c.tensors);
+  for (TensorTable& t : c.tensors) {
+    t.vector = is_vector(plan, t);
+    if (!t.vector) continue;
+    const int64_t each = c.tiles[static_cast<size_t>(t.tile)].cols;
+    c.vectors.push_back({static_cast<int32_t>(&t - c.tensors.data()), static_cast<int32_t>(t.cols),
+                         static_cast<int32_t>(each), static_cast<int32_t>(t.tiles)});
+  }
+  // The longest first: one after the other they would be the last.
+  std::stable_sort(c.vectors.begin(), c.vectors.end(),
+                   [](const VectorTable& a, const VectorTable& b) { return a.elements > b.elements; });
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     const PhaseKind kind = plan.phases[phase].kind;
-    std::vector<Part> parts[kForms][kKinds];
+    std::vector<Part> parts[kForms][2][kKinds];  // by whether they are vectors
     std::vector<Chunk> chunks[kKinds];
     int32_t buffers[kKinds] = {};
     for (TensorTable& t : c.tensors) {
@@ -274,7 +295,9 @@ Content content_of(const core::Plan& plan) {
       }
       const bool reduces =
           kind == PhaseKind::statistics || (kind == PhaseKind::momentum && plan.algorithm == Algorithm::came);
-      std::vector<Part>& list = parts[static_cast<int>(t.strips && reduces ? Form::strips : Form::parts)][which];
+      const Form form = t.strips && reduces ? Form::strips : Form::parts;
+      const int vectors = t.vector && kind != PhaseKind::norm ? 1 : 0;
+      std::vector<Part>& list = parts[static_cast<int>(form)][vectors][which];
       const size_t before = list.size();
       for (int64_t tile = 0; tile < t.blocks * t.tiles; ++tile) {
         cut(c.tiles[static_cast<size_t>(t.tile + tile)], t, kind, list);
@@ -283,20 +306,23 @@ Content content_of(const core::Plan& plan) {
       buffers[which] = std::max(buffers[which], buffer_of(t, kind));
     }
     std::vector<Launch>& launches = c.launches[phase];
-    const auto add = [&](Form form, int which, auto& all, const auto& list, int32_t buffer) {
+    const auto add = [&](Form form, bool vectors, int which, auto& all, const auto& list, int32_t buffer) {
       if (list.empty()) return;
       const auto first = static_cast<int64_t>(all.size());
-      launches.push_back({static_cast<Kind>(which), form, first, static_cast<int64_t>(list.size()), buffer, false});
+      const auto count = static_cast<int64_t>(list.size());
+      launches.push_back({static_cast<Kind>(which), form, first, count, buffer, vectors, false});
       all.insert(all.end(), list.begin(), list.end());
     };
     for (int which = 0; which < kKinds; ++which) {
-      add(Form::chunks, which, c.chunks, chunks[which], 0);
+      add(Form::chunks, false, which, c.chunks, chunks[which], 0);
       for (const Form form : {Form::parts, Form::strips}) {
-        std::vector<Part>& list = parts[static_cast<int>(form)][which];
-        // The largest first: the small ones then fill the gaps at the end.
-        std::stable_sort(list.begin(), list.end(),
-                         [](const Part& a, const Part& b) { return elements_of(a) > elements_of(b); });
-        add(form, which, c.parts, list, form == Form::parts ? buffers[which] : 0);
+        for (const int vectors : {0, 1}) {
+          std::vector<Part>& list = parts[static_cast<int>(form)][vectors][which];
+          // The largest first: the small ones then fill the gaps at the end.
+          std::stable_sort(list.begin(), list.end(),
+                           [](const Part& a, const Part& b) { return elements_of(a) > elements_of(b); });
+          add(form, vectors != 0, which, c.parts, list, form == Form::parts ? buffers[which] : 0);
+        }
       }
     }
     // A launch begins when all blocks of the one before it have begun: first those of few blocks, which wait for memory

@@ -13,6 +13,7 @@ struct Content {
   std::vector<Part> tiles;
   std::vector<Part> parts;
   std::vector<Chunk> chunks;
+  std::vector<VectorTable> vectors;
   std::vector<Launch> launches[kPhases];
   std::vector<PieceTable> pieces;
   Residents residents;

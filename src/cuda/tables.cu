@@ -70,7 +70,7 @@ int64_t room_in_all(const core::Plan& plan) {
 int64_t table_bytes(const core::Plan& plan) {
   const Content c = content_of(plan);
   return bytes_of(c.tensors) + bytes_of(plan.groups) + bytes_of(c.tiles) + bytes_of(c.parts) + bytes_of(c.chunks) +
-         bytes_of(c.pieces);
+         bytes_of(c.vectors) + bytes_of(c.pieces);
 }
 
 Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
@@ -87,6 +87,7 @@ Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
     for (size_t next = 1; next < launches[k].size(); ++next) launches[k][next].beside = overlap;
   }
   block_count = c.blocks;
+  vector_count = static_cast<int64_t>(c.vectors.size());
   if (c.residents.area > 0) {
     Residents found = c.residents;
     found.side_by_side = fits_the_chip();
@@ -109,6 +110,7 @@ Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
     tiles = copy(c.tiles);
     parts = copy(c.parts);
     chunks = copy(c.chunks);
+    vectors = copy(c.vectors);
     pieces = copy(c.pieces);
   } catch (...) {
     cudaFree(memory_);

@@ -63,6 +63,7 @@ struct TensorTable {
   Owner owner;
   bool factored, sharded, per_matrix;
   bool resident;    ///< Stays on the chip during a step.
+  bool vector;      ///< One block takes it through a step.
   bool flat;        ///< Taken in chunks: nothing depends on rows and columns.
   bool strips;      ///< Rows are taken in strips by the visits that reduce.
   bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
@@ -108,12 +109,13 @@ struct Scalars {
   int32_t vectors;  ///< Everything is aligned for whole vectors.
 };
 
-/// What a step says of a matrix that stays on the chip, as blocks read it: numbers of f64, addresses, whole numbers.
+/// What a step says of a matrix that stays on the chip, or of a vector, as blocks read it: numbers of f64, addresses,
+/// whole numbers.
 enum class Word : int32_t {
   param,
   grad,
   momentum,
-  row,
+  row,  ///< Of a vector: averages of all elements.
   col,
   res_row,
   res_col,
@@ -179,8 +181,20 @@ struct Launch {
   int64_t first;
   int64_t count;
   int32_t buffer;  ///< Bytes of shared memory for columns that a block owns.
+  bool vectors;    ///< Of vectors, which a whole step takes otherwise.
   bool beside;     ///< Runs beside the launch before it.
 };
+
+/// A vector that one block takes through a step, tile by tile.
+struct VectorTable {
+  int32_t tensor;
+  int32_t elements;
+  int32_t each;  ///< Elements of a tile,
+  int32_t tiles;
+};
+/// Most of them, and most tiles of a vector.
+inline constexpr int kVectorTile = 4096;
+inline constexpr int kVectorTiles = 16;
 
 /// What every kernel is given.
 struct Args {
@@ -198,7 +212,7 @@ struct Args {
   unsigned* arrivals;              ///< Per block, then per tensor.
   unsigned long long* agreements;  ///< Per tensor.
   unsigned* turns;                 ///< Of waves.
-  Sheet* sheets;                   ///< Per tensor, of those that stay on the chip;
+  Sheet* sheets;                   ///< Per tensor, of those that stay on the chip and of vectors;
   MomentsSheet* moments;           ///< likewise, of those that are taken in chunks.
   double* reductions;
   ScalarTable found_inf, grad_scale, lr, step;
@@ -236,7 +250,9 @@ class Tables {
   const Part* tiles = nullptr;
   const Part* parts = nullptr;
   const Chunk* chunks = nullptr;
+  const VectorTable* vectors = nullptr;
   int64_t block_count = 0;
+  int64_t vector_count = 0;
 
   // Matrices that stay on the chip: resident.hpp.
   std::unique_ptr<const Residents> residents;

@@ -42,8 +42,8 @@ enum class Sum : int32_t { squares, weighted, instability };
 /// What a warp must know of a matrix: lane k has word k, so that nobody waits for memory.  All lanes must ask.
 class Notes {
  public:
-  __device__ __forceinline__ void read(const ResidentArgs& run, int tensor) {
-    mine_ = tensor < 0 ? 0 : __ldcg(run.a.sheets[tensor].word + threadIdx.x % kWarp);
+  __device__ __forceinline__ void read(const Args& a, int tensor) {
+    mine_ = tensor < 0 ? 0 : __ldcg(a.sheets[tensor].word + threadIdx.x % kWarp);
   }
   [[nodiscard]] __device__ __forceinline__ uint64_t word(Word k) const {
     return __shfl_sync(kAll, mine_, static_cast<int>(k));

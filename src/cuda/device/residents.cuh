@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads, kTeams) large_kernel(const __grid_co
     PieceTable piece = run.large[k];
     piece.index = static_cast<int32_t>(blockIdx.x);
     Notes notes;
-    notes.read(run, piece.tensor);
+    notes.read(run.a, piece.tensor);
     if (!notes.is_active() || piece.index >= piece.count) continue;
     with_fold(notes.whole(Word::cols), [&](auto fold) {
       Visitor<W, decltype(fold)::value, false> visit(run, notes, piece, items, scratch, registers);
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
   };
   PieceTable piece = piece_of(team);
   Notes notes;
-  notes.read(run, piece.tensor);
+  notes.read(run.a, piece.tensor);
   fill(Refill<W>(notes, piece.index));
   float* left = nullptr;  // where this block leaves its sums
   for (int wave = team; wave < run.waves; wave += kTeams) {
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
     if (!notes.is_active()) {
       Turn{run, wave, 0}(false);
       Turn{run, wave, 1}(false);
-      of_later.read(run, later.tensor);
+      of_later.read(run.a, later.tensor);
       arrived<0>();
       fill(Refill<W>(of_later, later.index));
     } else {
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
         visit.statistics(true, [&] { raise(counter); });
         visit.template finish_columns<true>(counter);
         raise(counter);
-        of_later.read(run, later.tensor);
+        of_later.read(run.a, later.tensor);
         if (threadIdx.x == 0) poll(counter, 2 * all);
         __syncthreads();
         visit.momentum(true, Turn{run, wave, 0}, [&] { raise(counter); });
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kThreads, kTeams)
   PieceTable piece = large >= 0 ? run.large[large] : run.pieces[static_cast<int64_t>(wave) * kMostPieces + blockIdx.x];
   if (large >= 0) piece.index = static_cast<int32_t>(blockIdx.x);
   Notes notes;
-  notes.read(run, piece.tensor);
+  notes.read(run.a, piece.tensor);
   if (!notes.is_active() || piece.index >= piece.count) return;
   with_fold(notes.whole(Word::cols), [&](auto fold) {
     Visitor<W, decltype(fold)::value, false> visit(run, notes, piece, items, scratch, registers);

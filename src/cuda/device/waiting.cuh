@@ -32,6 +32,9 @@ __device__ inline void arrived() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
 }
 
+/// The second cache fetches a line that is read soon.
+__device__ __forceinline__ void fetch_ahead(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
+
 /// A vector that other blocks read soon: the second cache keeps it longer than what streams through.
 __device__ __forceinline__ void leave(float* to, const float (&x)[4]) {
   uint64_t policy;

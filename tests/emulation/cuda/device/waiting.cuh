@@ -25,6 +25,7 @@ void arrived() {
   test::Emulator::arrived(Later);
 }
 
+inline void fetch_ahead(const void*) {}
 inline void leave(float* to, const float (&x)[4]) {
   expect_aligned(to, sizeof x);
   std::memcpy(to, x, sizeof x);

@@ -1,0 +1,145 @@
+// CAME on vectors in f32, all phases in one launch: docs/algorithms.md, equations (5) to (9) and (13) without rows and
+// columns.  A block takes a vector; what it adds up, and in which order, is what phases one by one do.
+//
+// A step has hundreds of vectors and they hold next to nothing, so what they cost is the waiting: for one load after
+// the other, and for instructions, which matrices have driven out of the caches.  Hence few of both.
+#include "cuda/device/launch.cuh"
+#include "cuda/device/notes.cuh"
+
+namespace came::cuda {
+namespace {
+
+using Four = Vector<float, kColumns>;
+
+/// Fours of a tile, and of the tiles that are under way at once, that a thread takes.
+constexpr int kFours = kVectorTile / (kWide * kColumns);
+constexpr int kTilesAtOnce = 2;
+constexpr int kAtOnce = kTilesAtOnce * kFours;
+static_assert(kVectorTiles % kTilesAtOnce == 0);
+
+/// `count` of them are left of the vector, perhaps fewer than four, or none.
+__device__ __forceinline__ Four load_four(const float* from, int count) {
+  if (count >= kColumns) return *reinterpret_cast<const Four*>(from);
+  Four x{};
+#pragma unroll
+  for (int n = 0; n < kColumns - 1; ++n) {
+    if (n < count) x.v[n] = from[n];
+  }
+  return x;
+}
+__device__ __forceinline__ void store_four(float* to, int count, const Four& x) {
+  if (count >= kColumns) {
+    *reinterpret_cast<Four*>(to) = x;
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < kColumns - 1; ++n) {
+    if (n < count) to[n] = x.v[n];
+  }
+}
+
+__global__ void __launch_bounds__(kWide) vectors_kernel(const __grid_constant__ Args a, const VectorTable* vectors) {
+  if (is_skipped(a)) return;
+  const VectorTable vector = vectors[blockIdx.x];
+  Notes notes;
+  notes.read(a, vector.tensor);
+  if (!notes.is_active()) return;
+  const Team<kWide> team;
+  auto* const grad = notes.pointer<const float>(Word::grad);
+  auto* const full = notes.pointer<float>(Word::row);
+  auto* const momentum = notes.pointer<float>(Word::momentum);
+  auto* const param = notes.pointer<float>(Word::param);
+  const float factor = notes.rounded(Word::factor);
+  // All of it is on its way before anybody waits for any.
+  constexpr int kStride = kLine / static_cast<int>(sizeof(float));
+#pragma unroll 1
+  for (int k = team.rank * kStride; k < vector.elements; k += kWide * kStride) {
+    fetch_ahead(grad + k);
+    fetch_ahead(full + k);
+    fetch_ahead(momentum + k);
+    fetch_ahead(param + k);
+  }
+  // Calls body(k, first, count) for the fours of some tiles that are this thread's.
+  const auto for_fours = [&](int tile, const auto& body) {
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int begin = (tile + k / kFours) * vector.each;
+      const int end = begin + vector.each < vector.elements ? begin + vector.each : vector.elements;
+      const int first = begin + (k % kFours * kWide + team.rank) * kColumns;
+      body(k, first, first < end ? end - first : 0);
+    }
+  };
+
+  __shared__ double sums[kVectorTiles][kWide / kWarp];
+  const float rate2 = notes.rounded(Word::rate2);
+  const float eps = notes.rounded(Word::eps1);
+#pragma unroll 1
+  for (int tile = 0; tile < vector.tiles; tile += kTilesAtOnce) {
+    Four g[kAtOnce];
+    Four v[kAtOnce];
+    for_fours(tile, [&](int k, int first, int count) {
+      g[k] = load_four(grad + first, count);
+      v[k] = load_four(full + first, count);
+    });
+    double sum[kTilesAtOnce] = {};
+    for_fours(tile, [&](int k, int first, int count) {
+      float mine = 0;
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        const float x = square(g[k].v[n] * factor);
+        v[k].v[n] = blend(v[k].v[n], rate2, x + eps);
+        if (n < count) mine += x / v[k].v[n];
+      }
+      store_four(full + first, count, v[k]);
+      sum[k / kFours] += static_cast<double>(mine);
+    });
+#pragma unroll
+    for (int t = 0; t < kTilesAtOnce; ++t) {
+      sum[t] = over_lanes<Add>(sum[t], kWarp);
+      if (team.rank % kWarp == 0) sums[tile + t][team.rank / kWarp] = sum[t];
+    }
+  }
+  __syncthreads();
+  double sum = 0;  // of a tile, in as many threads as there are tiles
+  if (team.rank < vector.tiles) {
+#pragma unroll 1
+    for (const double of_warp : sums[team.rank]) sum += of_warp;
+  }
+  const double rms = sqrt(team.sum(sum) / static_cast<double>(vector.elements));
+  const double most = notes.number(Word::clip);
+  const double ratio = rms > most ? rms / most : 1.0;  // a NaN does not clip
+  const auto by = static_cast<float>(notes.number(Word::factor) * (1.0 / ratio));
+  const float rate1 = notes.rounded(Word::rate1);
+  const float lr = notes.rounded(Word::lr);
+  const float decay = notes.rounded(Word::decay);
+#pragma unroll 1
+  for (int tile = 0; tile < vector.tiles; tile += kTilesAtOnce) {
+    Four g[kAtOnce];
+    Four v[kAtOnce];
+    Four m[kAtOnce];
+    Four p[kAtOnce];
+    for_fours(tile, [&](int k, int first, int count) {
+      g[k] = load_four(grad + first, count);
+      v[k] = load_four(full + first, count);
+      m[k] = load_four(momentum + first, count);
+      p[k] = load_four(param + first, count);
+    });
+    for_fours(tile, [&](int k, int first, int count) {
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        m[k].v[n] = blend(m[k].v[n], rate1, g[k].v[n] / sqrt(v[k].v[n]) * by);
+        p[k].v[n] = moved(p[k].v[n], decay, m[k].v[n] * lr);
+      }
+      store_four(momentum + first, count, m[k]);
+      store_four(param + first, count, p[k]);
+    });
+  }
+}
+
+}  // namespace
+
+void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, cudaStream_t stream) {
+  run_kernel(vectors_kernel, {count, kWide, 0, stream, Manner::after}, args, vectors);
+}
+
+}  // namespace came::cuda

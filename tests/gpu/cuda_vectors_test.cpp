@@ -1,0 +1,65 @@
+// Vectors that CAME takes through a step in one launch: near the reference, and the same bits as phase by phase.
+#include "cuda/tables.hpp"
+#include "gpu/cuda_support.hpp"
+#include "gpu/near_reference.hpp"
+
+namespace came::test {
+namespace {
+
+/// One element, a few, more than a tile, and numbers that no vector of four divides.
+std::vector<TensorSpec> specs() {
+  std::vector<TensorSpec> list;
+  for (const Sizes& shape : std::vector<Sizes>{{}, {3}, {1024}, {4096}, {4097}, {2050}, {30522}, {65536}}) {
+    list.push_back(spec_of(shape, DType::f32));
+    list.back().id = list.size();
+  }
+  return list;
+}
+
+const cuda::Tables& tables_of(const Trial& run) { return *static_cast<const cuda::Tables*>(run.plan.tables.get()); }
+
+TEST(CudaVectors, AreHowTheseTensorsAreTaken) {
+  Trial run({Options("came")}, specs(), nullptr, core::cuda_backend());
+  run.run();
+  EXPECT_EQ(tables_of(run).vector_count, static_cast<int64_t>(specs().size()));
+  for (const auto& launches : tables_of(run).launches) {
+    for (const cuda::Launch& launch : launches) EXPECT_TRUE(launch.vectors);
+  }
+}
+
+TEST(CudaVectors, AreNotHowOthersAreTaken) {
+  std::vector<TensorSpec> list{spec_of({70000}), spec_of({40, 40}), spec_of({100}, DType::bf16),
+                               spec_of({100}, DType::f64)};
+  for (size_t k = 0; k < list.size(); ++k) list[k].id = k + 1;
+  Options cautious("came");
+  cautious.cautious = true;
+  Options confident("came");
+  confident.confidence_1d = true;
+  Trial others({Options("came")}, list, nullptr, core::cuda_backend());
+  Trial in_doubt({cautious}, specs(), nullptr, core::cuda_backend());
+  Trial without({confident}, specs(), nullptr, core::cuda_backend());
+  for (Trial* run : {&others, &in_doubt, &without}) {
+    run->run();
+    EXPECT_EQ(tables_of(*run).vector_count, 0);
+  }
+}
+
+TEST(CudaVectors, AreNearTheReference) {
+  for (const bool other : {false, true}) {
+    Options o("came");
+    o.lr = rate_of("came");
+    o.weight_decay = other ? 0.01 : 0;
+    o.maximize = other;
+    o.max_grad_norm = other ? 10 : 0;
+    o.clip_threshold = other ? 0.3 : 1.0;
+    Pair pair({o}, specs());
+    for (int step = 0; step < 3; ++step) pair.step();
+  }
+}
+
+TEST(CudaVectors, GiveTheSameBitsPhaseByPhaseAndAtOddAddresses) {
+  for (const Options& o : option_variants("came")) expect_same_bits_in_every_way(o, specs());
+}
+
+}  // namespace
+}  // namespace came::test
