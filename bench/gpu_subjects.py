@@ -88,7 +88,7 @@ def _came_moves(shapes: list[list[int]]) -> float:
     def each(shape: list[int]) -> float:
         rows, cols = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
         rows_of_piece = 32 if cols <= 1024 else 16 if cols <= 2048 else 8
-        stays = rows * cols > 1 << 15 and 512 <= cols <= 4096 and cols % 4 == 0 and rows <= 128 * rows_of_piece
+        stays = len(shape) > 1 and 512 <= cols <= 4096 and cols % 4 == 0 and rows <= 128 * rows_of_piece
         return kept if stays else streamed
 
     return sum(math.prod(s) * each(s) for s in shapes) / sum(map(math.prod, shapes))

@@ -16,7 +16,7 @@ namespace came::cuda {
 inline constexpr int64_t kPiece = int64_t{1} << 15;
 
 /// A visit is nearly over when so many blocks of a wave are done with it.
-inline constexpr unsigned kNearly = 2;
+inline constexpr unsigned kNearly = 5;
 
 /// Numbers of f64 that a block leaves for others.
 inline constexpr int kScalars = 4;

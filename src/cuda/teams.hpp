@@ -9,6 +9,9 @@ inline constexpr int kMostPieces = 128;
 /// Teams: as many as a multiprocessor holds blocks.
 inline constexpr int kTeams = 2;
 
+/// Columns of a matrix of fewer pieces are finished thread by thread.
+inline constexpr int kFewPieces = 8;
+
 /// Sums of pieces that a thread fetches at once.
 inline constexpr int kSumsAtOnce = 16;
 

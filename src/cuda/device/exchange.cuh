@@ -6,6 +6,46 @@
 
 namespace came::cuda {
 
+/// Columns whose sums few pieces have left.
+struct FewSums {
+  const float* first;  ///< Of the first piece,
+  int64_t apart;       ///< and so far apart the others'.
+  int count;
+  int cols;
+  float* averages;
+  float* roots;
+  float rate;
+  double eps, share;
+};
+/// Exchange::finish_columns() for many columns of few pieces: every thread takes some.  Sums are added in f64.
+template <bool Weighted>
+CAME_ROUTE void finish_few(const FewSums& sums, Range columns, float* scratch, double* weighted) {
+  double over = 0;
+#pragma unroll 1
+  for (int64_t j = columns.begin + threadIdx.x; j < columns.begin + columns.count; j += kThreads) {
+    double total[2] = {0, 0};
+#pragma unroll 1
+    for (int k = 0; k < sums.count; ++k) {
+      const float* sum = sums.first + k * sums.apart + j;
+      total[0] += static_cast<double>(__ldcg(sum));
+      if (Weighted) total[1] += static_cast<double>(__ldcg(sum + sums.cols));
+    }
+    const float c = blend(sums.averages[j], sums.rate, static_cast<float>(total[0] * sums.share + sums.eps));
+    sums.averages[j] = c;
+    sums.roots[j] = 1.0F / sqrtf(c);
+    over += total[1] * static_cast<double>(1.0F / c);  // the quotient may be beyond f32
+  }
+  if (!Weighted) return;
+  over = over_lanes<Add>(over, kWarp);
+  auto* warps = reinterpret_cast<double*>(scratch);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = over;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < kWarps; ++w) over += warps[w];
+  *weighted = over;
+}
+
 /// One block's part in it.  `Together`: all of it happens in one launch in which other data streams through the second
 /// cache, which keeps sums.
 template <int Fold, bool Together>
@@ -74,6 +114,11 @@ struct Exchange {
     if (counter != nullptr) {
       if (thread == 0) poll(counter, static_cast<unsigned>(piece.count) * (Weighted ? 1U : 3U));
       __syncthreads();
+    }
+    if (piece.count < kFewPieces) {
+      finish_few<Weighted>({area(0), run.area, piece.count, cols, averages, roots(), rate, eps, share}, {begin, count},
+                           scratch, &scalars(piece.index)[static_cast<int>(Sum::weighted)]);
+      return;
     }
     for (int from = 0; from < count; from += kWarp) {
       const int j = begin + from + lane;

@@ -22,7 +22,10 @@ __device__ __forceinline__ void with_fold(int64_t cols, const F& f) {
 /// Brings item after item of a piece's gradient.
 template <class W>
 struct Refill {
+  static constexpr bool kAdds = true;
+
   Place grad{};
+  float by = 0;
   int rows = 0;
   int cols = 0;
   int fold = 0;
@@ -36,6 +39,7 @@ struct Refill {
     const int left = notes.whole(Word::rows) - first;
     rows = left < most ? left : most;
     grad = notes.place(Word::grad, static_cast<int64_t>(first) * cols);
+    by = notes.rounded(Word::factor);
   }
   [[nodiscard]] __device__ __forceinline__ W at(int item) const {
     const int i = item >> fold;
@@ -48,12 +52,17 @@ struct Refill {
     }
   }
   __device__ __forceinline__ void operator()(int item, Item& to) const {
-    if (item < kShared) {
-      bring(&to, grad, at(item));
-    } else {
+    if (item < kRegisters) {
       to = F32::load<kColumns>(grad, at(item));
+    } else {
+      bring(&to, grad, at(item));
     }
   }
+};
+struct NoRefill {
+  static constexpr bool kAdds = false;
+
+  __device__ __forceinline__ void operator()(int, const Item&) const {}
 };
 
 /// Where a wave stands in the turns that waves take: how many of its blocks are done with a visit.
@@ -105,7 +114,8 @@ __device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage st
     const bool here = keeps && k == 0;
     if (stage == Stage::statistics) {
       visit.load(notes.place(Word::grad, visit.first()));
-      visit.statistics(k == 0, [] {});
+      visit.load_average(Word::row);
+      visit.statistics(k == 0, false, [] {});
       __syncthreads();  // the next piece's sums go where this one's are added up
     } else if (stage == Stage::momentum) {
       if (!here) visit.load(notes.place(Word::grad, visit.first()));
@@ -117,7 +127,7 @@ __device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage st
       if (!here) visit.load(notes.place(Word::momentum, visit.first()));
       visit.load_average(Word::res_row);
       visit.start(notes.place(Word::param, visit.first()));
-      visit.apply([](int, const Item&) {}, [](bool) {});
+      visit.apply(NoRefill{}, [](bool) {});
     }
     arrived<0>();
   }
@@ -165,10 +175,10 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
   const int block = static_cast<int>(blockIdx.x) % kMostPieces;
   const auto fill = [&](const Refill<W>& refill) {
 #pragma unroll 1
-    for (int q = 0; q < kShared; ++q) refill(q, items[q * kThreads + threadIdx.x]);
+    for (int q = kRegisters; q < kItems; ++q) refill(q, items[(q - kRegisters) * kThreads + threadIdx.x]);
     sent();
 #pragma unroll
-    for (int q = kShared; q < kItems; ++q) refill(q, registers[q - kShared]);
+    for (int q = 0; q < kRegisters; ++q) refill(q, registers[q]);
   };
   const auto piece_of = [&](int wave) {
     return wave < run.waves ? run.pieces[static_cast<int64_t>(wave) * kMostPieces + block] : PieceTable{-1, 0, 0, 0, 0};
@@ -178,6 +188,7 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
   notes.read(run.a, piece.tensor);
   fill(Refill<W>(notes, piece.index));
   float* left = nullptr;  // where this block leaves its sums
+  bool ahead = false;     // are those of its rows under way?
   for (int wave = team; wave < run.waves; wave += kTeams) {
     const PieceTable later = piece_of(wave + kTeams);
     Notes of_later;
@@ -193,10 +204,10 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
         left = visit.area(piece.index);
         auto* counter = notes.template pointer<unsigned>(Word::counter);
         const auto all = static_cast<unsigned>(piece.count);
+        visit.load_average(Word::row);
         visit.start(notes.place(Word::momentum, visit.first()));
-        arrived<kGroup>();
         // What is left after the sums per column is seen with the next count.
-        visit.statistics(true, [&] { raise(counter); });
+        visit.statistics(true, ahead, [&] { raise(counter); });
         visit.template finish_columns<true>(counter);
         raise(counter);
         of_later.read(run.a, later.tensor);
@@ -210,6 +221,7 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
         visit.apply(Refill<W>(of_later, later.index), Turn{run, wave, 1});
       });
     }
+    ahead = notes.is_active();
     piece = later;
     notes = of_later;
   }

@@ -15,8 +15,8 @@ struct Visitor : Exchange<Fold, Together> {
   static constexpr int kEach = kThreads / kRows;  ///< Threads that finish a row.
   static_assert(kGroup % kFolds == 0, "a group is made of whole rows, or of parts of rows that share their columns");
 
-  Item* slots;  ///< Of this thread, `kThreads` apart; `kGroup` more for what is on its way.
-  Item (&registers)[kRegisters];
+  Item (&registers)[kRegisters];  ///< The first items,
+  Item* slots;                    ///< the others, `kThreads` apart, and `kGroup` more for what is on its way.
 
   int rows, all_rows;
   int64_t first_row;
@@ -27,8 +27,8 @@ struct Visitor : Exchange<Fold, Together> {
   __device__ __forceinline__ Visitor(const ResidentArgs& r, const Notes& n, const PieceTable& p, Item* items,
                                      float* sums, Item (&kept)[kRegisters])
       : Base(r, n, p, sums),
-        slots(items + threadIdx.x),
         registers(kept),
+        slots(items + threadIdx.x),
         all_rows(n.whole(Word::rows)),
         row(thread / kEach) {
     go_to(p.index);
@@ -56,24 +56,41 @@ struct Visitor : Exchange<Fold, Together> {
   }
   [[nodiscard]] __device__ bool finishes() const { return thread % kEach == 0 && row < rows; }
 
-  /// Calls body(item, stored) for the items in shared memory, a group at a time, and those in registers; after(item,
-  /// values) for each group with what body returned.
+  /// Calls body(item, k, stored) for items in registers, a group of them at a time, and after(first, values) for each
+  /// group with what body returned.
+  template <class Body, class After>
+  __device__ __forceinline__ void for_registers(const Body& body, const After& after) {
+#pragma unroll
+    for (int q = 0; q < kRegisters; q += kGroup) {
+      float values[kGroup];
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) values[k] = body(q + k, k, registers[q + k]);
+      after(q, values);
+    }
+  }
+  /// Likewise for those in shared memory.
+  template <class Body, class After>
+  __device__ __forceinline__ void for_shared(int first, const Body& body, const After& after) {
+#pragma unroll 1
+    for (int q = first; q < kItems; q += kGroup) {
+      float values[kGroup];
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) values[k] = body(q + k, k, slot(q + k));
+      after(q, values);
+    }
+  }
   template <class Body, class After>
   __device__ __forceinline__ void for_items(const Body& body, const After& after) {
-#pragma unroll 1
-    for (int q = 0; q < kShared; q += kGroup) {
-      float values[kGroup];
+    for_registers(body, after);
+    for_shared(kRegisters, body, after);
+  }
+  [[nodiscard]] __device__ __forceinline__ Item& slot(int item) const { return slots[(item - kRegisters) * kThreads]; }
+
+  [[nodiscard]] __device__ __forceinline__ static float sum_of_squares(const Item& g, float by) {
+    float x[N];
 #pragma unroll
-      for (int k = 0; k < kGroup; ++k) values[k] = body(q + k, k, slots[(q + k) * kThreads]);
-      after(q, values);
-    }
-#pragma unroll
-    for (int q = kShared; q < kItems; q += kGroup) {
-      float values[kGroup];
-#pragma unroll
-      for (int k = 0; k < kGroup; ++k) values[k] = body(q + k, k, registers[q + k - kShared]);
-      after(q, values);
-    }
+    for (int n = 0; n < N; ++n) x[n] = square(g.v[n] * by);
+    return (x[0] + x[1]) + (x[2] + x[3]);
   }
 
   /// Leaves the sum over this warp's share of each item in the scratch.
@@ -117,10 +134,10 @@ struct Visitor : Exchange<Fold, Together> {
   /// All of it at once, where nothing was sent for before.
   __device__ __forceinline__ void load(const Place& from) {
 #pragma unroll 1
-    for (int q = 0; q < kShared; ++q) bring(slots + q * kThreads, from, at(q));
+    for (int q = kRegisters; q < kItems; ++q) bring(&slot(q), from, at(q));
     sent();
 #pragma unroll
-    for (int q = kShared; q < kItems; ++q) registers[q - kShared] = F32::load<N>(from, at(q));
+    for (int q = 0; q < kRegisters; ++q) registers[q] = F32::load<N>(from, at(q));
     arrived<0>();
   }
   __device__ __forceinline__ void load_average(Word state) {
@@ -129,23 +146,20 @@ struct Visitor : Exchange<Fold, Together> {
   }
 
   /// (5) for its rows, and the sums over them of the squares, plain and weighted.  Calls left() when the latter are
-  /// left: others need not wait for what follows.
+  /// left: others need not wait for what follows.  `ahead`: all squares in shared memory but the last group's were
+  /// added up while they came.
   template <class Left>
-  __device__ __forceinline__ void statistics(bool first_of_block, const Left& left) {
+  __device__ __forceinline__ void statistics(bool first_of_block, bool ahead, const Left& left) {
     float* averages = notes.template pointer<float>(Word::row) + first_row;
-    const float old = finishes() ? averages[row] : 1.0F;
     const float by = notes.rounded(Word::factor);
-    for_items(
-        [&](int, int, const Item& g) {
-          float x[N];
-#pragma unroll
-          for (int n = 0; n < N; ++n) x[n] = square(g.v[n] * by);
-          return (x[0] + x[1]) + (x[2] + x[3]);
-        },
-        [&](int item, float(&values)[kGroup]) { sum_lanes(item, values); });
+    const auto squares = [&](int, int, const Item& g) { return sum_of_squares(g, by); };
+    const auto add = [&](int item, float(&values)[kGroup]) { sum_lanes(item, values); };
+    for_registers(squares, add);
+    arrived<kGroup>();  // what was sent for before the momentum
+    for_shared(ahead ? kItems - kGroup : kRegisters, squares, add);
     __syncthreads();
     const float share = 1.0F / static_cast<float>(cols);
-    average = blend(old, notes.rounded(Word::rate2), sum_of_row() * share + notes.rounded(Word::eps1));
+    average = blend(average, notes.rounded(Word::rate2), sum_of_row() * share + notes.rounded(Word::eps1));
     if (finishes()) averages[row] = average;
     __syncthreads();  // sums of rows lie where that goes
     spread(1.0F / average);
@@ -206,6 +220,13 @@ struct Visitor : Exchange<Fold, Together> {
           const float by = of_row(item);
           arrived<kGroup - 1>();
           const Item old = ring(k);
+          const int later = item + kGroup;
+          if (later < kItems) {
+            bring(&ring(k), place, at(later));
+          } else if (Together) {
+            bring(&ring(k), param, at(later - kItems));
+          }
+          sent();
           float u[N];
           float m[N];
 #pragma unroll
@@ -214,13 +235,6 @@ struct Visitor : Exchange<Fold, Together> {
             m[n] = blend(old.v[n], rate, u[n]);
           }
           F32::store(place, w, m);
-          const int later = item + kGroup;
-          if (later < kItems) {
-            bring(&ring(k), place, at(later));
-          } else {
-            bring(&ring(k), param, at(later - kItems));
-          }
-          sent();
 #pragma unroll
           for (int n = 0; n < N; ++n) {
             stored.v[n] = m[n];
@@ -240,7 +254,8 @@ struct Visitor : Exchange<Fold, Together> {
     sum_averages(Sum::instability, first_of_block);
   }
 
-  /// (12), (13), likewise; where an item was, `refill` may bring the next piece's.
+  /// (12), (13), likewise; where an item was, `refill` may bring the next piece's, whose squares are added up a group
+  /// later.
   template <class Refill, class Turn>
   __device__ __forceinline__ void apply(const Refill& refill, const Turn& turn) {
     double sums[1];
@@ -256,16 +271,25 @@ struct Visitor : Exchange<Fold, Together> {
           const float by = of_row(item);
           arrived<kGroup - 1>();
           const Item old = ring(k);
-          float p[N];
-#pragma unroll
-          for (int n = 0; n < N; ++n) p[n] = moved(old.v[n], decay, stored.v[n] * by * columns[k % kFolds][n]);
-          F32::store(param, at(item), p);
+          const Item m = stored;
           if (item + kGroup < kItems) bring(&ring(k), param, at(item + kGroup));
           refill(item, stored);
           sent();
+          float p[N];
+#pragma unroll
+          for (int n = 0; n < N; ++n) p[n] = moved(old.v[n], decay, m.v[n] * by * columns[k % kFolds][n]);
+          F32::store(param, at(item), p);
           return 0.0F;
         },
-        [](int, const float(&)[kGroup]) {});
+        [&](int item, const float(&)[kGroup]) {
+          if constexpr (Refill::kAdds) {
+            if (item < kRegisters + kGroup) return;
+            float values[kGroup];
+#pragma unroll
+            for (int k = 0; k < kGroup; ++k) values[k] = sum_of_squares(slot(item - kGroup + k), refill.by);
+            sum_lanes(item - kGroup, values);
+          }
+        });
     turn(false);
   }
 };
