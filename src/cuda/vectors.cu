@@ -1,8 +1,8 @@
 // CAME on vectors in f32, all phases in one launch: docs/algorithms.md, equations (5) to (9) and (13) without rows and
 // columns.  A block takes a vector; what it adds up, and in which order, is what phases one by one do.
 //
-// A step has hundreds of vectors and they hold next to nothing, so what they cost is the waiting: for one load after
-// the other, and for instructions, which matrices have driven out of the caches.  Hence few of both.
+// A step has hundreds of vectors and they hold next to nothing: what they cost is the waiting for one load after the
+// other.  Hence all are sent for at once, and tiles of a long vector are taken two at a time.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/notes.cuh"
 
