@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "core/message.hpp"
 #include "core/step.hpp"
@@ -70,8 +71,10 @@ class Call {
       }
       set_phase(at);
       clear_slots(plan_.phases[static_cast<size_t>(phase)]);
+      bool first = true;  // it waits for the phase before
       for (Launch launch : tables_.launches[phase]) {
         if (whole && aligned_ && launch.vectors) continue;
+        if (std::exchange(first, false)) launch.beside = false;
         if (!aligned_ && launch.kind != Kind::any64) launch.kind = Kind::any32;
         if (kind(phase) == PhaseKind::norm) {
           run_norm(args_, launch, stream_);

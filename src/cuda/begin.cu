@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ A
     const came_options& o = a.groups[t.group];
     Scalars s{};
     s.lr = value_of(a, a.lr, t.group, o.lr);
-    s.count = value_of(a, a.step, a.step.each != 0 ? k : 0, 0.0) + 1;
+    s.count = (there ? value_of(a, a.step, a.step.each != 0 ? k : 0, 0.0) : 0.0) + 1;
     double factor = 1 / scale;
     if (o.max_grad_norm != 0 && norm != 0) {  // (2)
       factor = isfinite(norm) ? factor * fmin(1.0, o.max_grad_norm / (norm + 1e-6)) : 0.0;

@@ -189,7 +189,7 @@ bool is_resident(const core::Plan& plan, const TensorTable& t) {
   constexpr int64_t kNarrowest = 512;
   constexpr int64_t kWidest = 4096;
   constexpr int64_t kMostNumber = int64_t{1} << 24;
-  if (!t.factored || t.sharded || t.batch != 1) return false;
+  if (!t.factored || t.sharded || t.batch != 1 || t.tiles == 0) return false;
   if (t.owner != Owner::rows && t.owner != Owner::matrix) return false;
   if (t.cols < kNarrowest || t.cols > kWidest || pieces_of(t.rows, t.cols) > kMostNumber) return false;
   return kind_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Kind::f32_f32;

@@ -192,7 +192,7 @@ struct VectorTable {
   int32_t each;  ///< Elements of a tile,
   int32_t tiles;
 };
-/// Most of them, and most tiles of a vector.
+/// Most elements of a tile, and most tiles of a vector.
 inline constexpr int kVectorTile = 4096;
 inline constexpr int kVectorTiles = 16;
 

@@ -59,8 +59,10 @@ TEST(CudaResident, IsHowTheseMatricesAreTaken) {
 }
 
 TEST(CudaResident, IsNotHowOthersAreTaken) {
-  std::vector<TensorSpec> list = {spec_of({300, 508}), spec_of({300, 4100}), spec_of({300, 1022}),
-                                  spec_of({2, 300, 512}), spec_of({300, 1024}, DType::bf16)};
+  std::vector<TensorSpec> list = {spec_of({300, 1024}, DType::bf16), spec_of({300, 1024}, DType::f64)};
+  for (const Sizes& shape : std::vector<Sizes>{{300, 508}, {300, 4100}, {300, 1022}, {2, 300, 512}}) {
+    list.push_back(spec_of(shape, DType::f32));
+  }
   for (size_t k = 0; k < list.size(); ++k) list[k].id = k;
   Trial run({options()}, list, nullptr, core::cuda_backend());
   run.run();

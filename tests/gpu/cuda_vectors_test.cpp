@@ -28,7 +28,7 @@ TEST(CudaVectors, AreHowTheseTensorsAreTaken) {
 }
 
 TEST(CudaVectors, AreNotHowOthersAreTaken) {
-  std::vector<TensorSpec> list{spec_of({70000}), spec_of({40, 40}), spec_of({100}, DType::bf16),
+  std::vector<TensorSpec> list{spec_of({70000}, DType::f32), spec_of({40, 40}, DType::f32), spec_of({100}, DType::bf16),
                                spec_of({100}, DType::f64)};
   for (size_t k = 0; k < list.size(); ++k) list[k].id = k + 1;
   Options cautious("came");
@@ -59,6 +59,21 @@ TEST(CudaVectors, AreNearTheReference) {
 
 TEST(CudaVectors, GiveTheSameBitsPhaseByPhaseAndAtOddAddresses) {
   for (const Options& o : option_variants("came")) expect_same_bits_in_every_way(o, specs());
+}
+
+/// A step leaves their launches out: what follows in a phase must still wait for the phase before.
+TEST(CudaVectors, MayLeadAPhase) {
+  std::vector<TensorSpec> wide{spec_of({70, 512}, DType::bf16), spec_of({300, 512}, DType::bf16),
+                               spec_of({64}, DType::f32)};
+  std::vector<TensorSpec> many(66, spec_of({6, 8}, DType::f32));
+  many.push_back(spec_of({64}, DType::f32));
+  for (std::vector<TensorSpec>* list : {&wide, &many}) {
+    for (size_t k = 0; k < list->size(); ++k) (*list)[k].id = k + 1;
+    Trial run({Options("came")}, *list, nullptr, core::cuda_backend());
+    run.run();
+    for (const auto& launches : tables_of(run).launches) EXPECT_TRUE(launches.empty() || launches[0].vectors);
+    expect_same_bits_in_every_way(Options("came"), *list);
+  }
 }
 
 }  // namespace

@@ -193,7 +193,8 @@ struct Visitor : Exchange<Fold, Together> {
     }
   }
 
-  /// (7) to (10): the momentum, and the sums of the instability.  Parameters are sent for when room is left.
+  /// (7) to (10): the momentum, and the sums of the instability.  Parameters are sent for when room is left, if they
+  /// come next.
   /// Waits for its turn as late as it can: turn(true) before the first element, turn(false) after the last.
   template <class Turn, class Left>
   __device__ __forceinline__ void momentum(bool first_of_block, const Turn& turn, const Left& left) {
