@@ -58,6 +58,34 @@ TEST(CudaResident, IsHowTheseMatricesAreTaken) {
   EXPECT_TRUE(residents->side_by_side);
 }
 
+TEST(CudaWaves, HaveEveryPieceOnceInBlocksSideBySide) {
+  constexpr int32_t kMost = cuda::kMostPieces;
+  std::vector<cuda::TensorTable> tensors;
+  for (const int32_t pieces : {1, kMost / 2, kMost, 1, kMost - kMost / 2, kMost + 3, kMost / 2, 1}) {
+    cuda::TensorTable t{};
+    t.rows = pieces * 32;
+    t.cols = 1024;
+    t.resident = pieces != 1 || tensors.empty() || tensors.size() == 7;
+    tensors.push_back(t);
+  }
+  const auto [all, residents] = cuda::waves_of(tensors);
+  EXPECT_EQ(residents.large, 1);
+  EXPECT_EQ(residents.waves, 4);  // two that are full, and half a matrix with two small ones, cut in two
+  ASSERT_EQ(all.size(), static_cast<size_t>(1 + 4 * kMost));
+  std::vector<int32_t> seen(tensors.size(), 0);
+  for (size_t k = 1; k < all.size(); ++k) {
+    const cuda::PieceTable& piece = all[k];
+    if (piece.tensor < 0) continue;
+    const auto block = static_cast<int32_t>(k - 1) % kMost + static_cast<int32_t>(k - 1) / kMost % cuda::kTeams * kMost;
+    EXPECT_EQ(piece.index, seen[static_cast<size_t>(piece.tensor)]++);
+    EXPECT_EQ(piece.base + piece.index, block);
+  }
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    const bool in_waves = tensors[k].resident && tensors[k].rows <= kMost * 32;
+    EXPECT_EQ(seen[k], in_waves ? tensors[k].rows / 32 : 0) << k;
+  }
+}
+
 TEST(CudaResident, IsNotHowOthersAreTaken) {
   std::vector<TensorSpec> list = {spec_of({300, 1024}, DType::bf16), spec_of({300, 1024}, DType::f64)};
   for (const Sizes& shape : std::vector<Sizes>{{300, 508}, {300, 4100}, {300, 1022}, {2, 300, 512}}) {

@@ -1,6 +1,5 @@
 // Vectors that CAME takes through a step in one launch: near the reference, and the same bits as phase by phase.
 #include "cuda/tables.hpp"
-#include "gpu/cuda_support.hpp"
 #include "gpu/near_reference.hpp"
 
 namespace came::test {
