@@ -34,7 +34,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
   const int count = static_cast<int>(part.rows);
   const Ahead<G, N, kStripThreads, V, kTurns> ahead(memory_of_block(), static_cast<int>(threadIdx.x));
   const auto row_of = [&](int turn) { return strip.group + turn * strip.groups; };
-  const auto at = [&](int turn) { return top.below(row_of(turn), s.t.cols, row_of(turn) < count); };
+  const auto at = [&](int turn) { return top.below(row_of(turn), strip.cols, row_of(turn) < count); };
   const auto send = [&](int turn) {
     const typename K::At w = at(turn);
 #pragma unroll
@@ -120,6 +120,73 @@ __global__ void __launch_bounds__(kStripThreads, 2) squares_kernel(const __grid_
   end_squares(a, desk);
 }
 
+/// The momentum's vectors of a strip on their way.  Of codes, each lane brings its own, and a few lanes the scales of
+/// all.
+template <class K, int V, int Turns>
+class MomentumAhead {
+ public:
+  using M = typename K::Momentum;
+  using Raw = typename M::template Raw<K::N>;
+  static constexpr int kBytes = Ahead<M, K::N, kStripThreads, V, Turns>::kBytes;
+
+  __device__ MomentumAhead(const Strip<K, V>& strip, unsigned char* memory)
+      : strip_(strip), vectors_(memory, static_cast<int>(threadIdx.x)) {}
+
+  __device__ __forceinline__ void send(int turn, const Place& momentum, const typename K::At& of_row) const {
+#pragma unroll
+    for (int v = 0; v < V; ++v) vectors_.send(turn, v, strip_.template place<M>(momentum, v), strip_.vector(of_row, v));
+  }
+  __device__ __forceinline__ void take(int turn, const Place& momentum, const typename K::At& of_row,
+                                       Raw (&raw)[V]) const {
+#pragma unroll
+    for (int v = 0; v < V; ++v) raw[v] = vectors_.take(turn, v, momentum, of_row);
+  }
+
+ private:
+  const Strip<K, V>& strip_;
+  Ahead<M, K::N, kStripThreads, V, Turns> vectors_;
+};
+
+template <class K, int V, int Turns>
+requires(K::kPlain&& requires { &K::Momentum::factor_of; }) class MomentumAhead<K, V, Turns> {
+ public:
+  using M = typename K::Momentum;
+  using Raw = typename M::template Raw<K::N>;
+  using Words = Ahead<typename M::Words, K::N, kStripThreads, V, Turns>;
+  static constexpr int kBytes = Words::kBytes + Turns * kStripWarps * V * static_cast<int>(sizeof(float));
+
+  __device__ MomentumAhead(const Strip<K, V>& strip, unsigned char* memory)
+      : strip_(strip),
+        words_(memory, static_cast<int>(threadIdx.x)),
+        scales_(reinterpret_cast<Vector<float, V>*>(memory + Words::kBytes) + threadIdx.x / kWarp) {}
+
+  __device__ __forceinline__ void send(int turn, const Place& momentum, const typename K::At& of_row) const {
+#pragma unroll
+    for (int v = 0; v < V; ++v) words_.send(turn, v, strip_.template place<M>(momentum, v), strip_.vector(of_row, v));
+    if (strip_.lane < V) {
+      copy_later<4>(&scales(turn).v[strip_.lane], momentum.scales + of_row.block_at(momentum) + strip_.lane,
+                    strip_.begins(of_row, strip_.lane));
+    }
+  }
+  __device__ __forceinline__ void take(int turn, const Place& momentum, const typename K::At& of_row,
+                                       Raw (&raw)[V]) const {
+    __syncwarp();
+    const Vector<float, V> scale = scales(turn);
+#pragma unroll
+    for (int v = 0; v < V; ++v) raw[v] = {words_.take(turn, v, momentum, of_row), scale.v[v]};
+    __syncwarp();  // before the next ones come
+  }
+
+ private:
+  __device__ __forceinline__ Vector<float, V>& scales(int turn) const {
+    return scales_[(turn & (Turns - 1)) * kStripWarps];
+  }
+
+  const Strip<K, V>& strip_;
+  Words words_;
+  Vector<float, V>* scales_;
+};
+
 /// Rows that are finished together: what gradients are multiplied with, and what the strips add up to.
 constexpr int kSegment = 128;
 struct RowsOfSegment {
@@ -127,24 +194,35 @@ struct RowsOfSegment {
   float sum[kSegment][kStripWarps];
 };
 
-/// Stores a strip of a row of the momentum.  Codes take a division for each block: a lane has one of them.
+/// Stores a strip of a row of the momentum.  Codes take a division for each block: lane v has that of vector v.
 template <class K, int V>
 CAME_MAIN_ROUTE void store_row(const Strip<K, V>& strip, const Place& momentum, const typename K::At& of_row,
                                float (&m)[V][K::N]) {
   using M = typename K::Momentum;
   const auto place = [&](int v) { return strip.template place<M>(momentum, v); };
   if constexpr (K::kPlain && requires { &M::factor_of; }) {
-    float scales[V];
-    float own = 0.0F;
+    float scale = 0.0F;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      scales[v] = M::scale_of(place(v), strip.vector(of_row, v), m[v]);
-      if (strip.lane % V == v) own = scales[v];
+      const float of_vector = M::scale_of(place(v), strip.vector(of_row, v), m[v]);
+      if (strip.lane % V == v) scale = of_vector;
     }
-    own = M::factor_of(momentum, own);
+    const unsigned usable = __ballot_sync(kAll, scale > 0.0F);
+    const float factor = M::factor_of(momentum, scale);
+    const float unit = M::unit_of(momentum, scale);
+    float factors[V];
+    float units[V];
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      M::store(place(v), strip.vector(of_row, v), m[v], scales[v], __shfl_sync(kAll, own, v));
+      factors[v] = __shfl_sync(kAll, factor, v);
+      units[v] = __shfl_sync(kAll, unit, v);
+    }
+    if (strip.lane < V && strip.begins(of_row, strip.lane))
+      momentum.scales[of_row.block_at(momentum) + strip.lane] = scale;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const uint32_t codes = M::encode(momentum, (usable >> v & 1U) != 0, units[v], factors[v], m[v]);
+      M::template store_codes<K::N>(place(v), strip.vector(of_row, v), codes);
     }
   } else {
 #pragma unroll
@@ -163,10 +241,11 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
   constexpr int kBytes = static_cast<int>(sizeof(typename G::template Raw<N>) + sizeof(typename M::template Raw<N>));
   constexpr int kTurns = turns_ahead(kBytes * kStripThreads * V);
   using OfGrad = Ahead<G, N, kStripThreads, V, kTurns>;
-  using OfMomentum = Ahead<M, N, kStripThreads, V, kTurns>;
+  using OfMomentum = MomentumAhead<K, V, kTurns>;
+  static_assert(OfGrad::kBytes + OfMomentum::kBytes <= kAheadBytes);
   const OfGrad gradients(memory_of_block(), static_cast<int>(threadIdx.x));
-  const OfMomentum momenta(memory_of_block() + OfGrad::kBytes, static_cast<int>(threadIdx.x));
   const Strip<K, V> strip(s.t.cols);
+  const OfMomentum momenta(strip, memory_of_block() + OfGrad::kBytes);
   const int64_t b = part.batch;
   const Place grad = s.grad(b);
   const Place momentum = s.momentum(b);
@@ -180,8 +259,8 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
   for (int v = 0; v < V; ++v) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      const int64_t j = strip.col + v * strip.kApart + n;
-      col[v][n] = j < s.t.cols ? roots[j] : 0.0F;
+      const int j = strip.col + v * strip.kApart + n;
+      col[v][n] = j < strip.cols ? roots[j] : 0.0F;
     }
   }
   for (int64_t segment = 0; segment < part.rows; segment += kSegment) {
@@ -189,14 +268,12 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
     const int64_t first = part.row + segment;
     const typename K::At top = frame.where(first, strip.col, s.t.cols - strip.col);
     const auto row_of = [&](int turn) { return strip.group + turn * strip.groups; };
-    const auto at = [&](int turn) { return top.below(row_of(turn), s.t.cols, row_of(turn) < count); };
+    const auto at = [&](int turn) { return top.below(row_of(turn), strip.cols, row_of(turn) < count); };
     const auto send = [&](int turn) {
       const typename K::At w = at(turn);
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        gradients.send(turn, v, strip.template place<G>(grad, v), strip.vector(w, v));
-        momenta.send(turn, v, strip.template place<M>(momentum, v), strip.vector(w, v));
-      }
+      for (int v = 0; v < V; ++v) gradients.send(turn, v, strip.template place<G>(grad, v), strip.vector(w, v));
+      momenta.send(turn, momentum, w);
       sent();
     };
     for (int turn = 0; turn < kTurns; ++turn) send(turn);
@@ -204,19 +281,25 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
       rows.factor[i] = update.row_factor(b, first + i, 1.0);
     }
     __syncthreads();
+    // The sum over a row is handed from lane to lane while the next row is under way.
+    float of_last = 0.0F;
+    const auto sum_last = [&](int turn) {
+      const float of_strip = over_lanes<Add>(of_last, kWarp);
+      if (strip.lane == 0 && turn > 0) rows.sum[row_of(turn - 1)][strip.strip] = of_strip;
+    };
+    int turn = 0;
 #pragma unroll 1
-    for (int turn = 0; row_of(turn) < count; ++turn) {
+    for (; row_of(turn) < count; ++turn) {
       const typename K::At of_row = at(turn);
       const float row = rows.factor[row_of(turn)];
       typename G::template Raw<N> g[V];
       typename M::template Raw<N> raw[V];
       arrived<kTurns - 1>();
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        g[v] = gradients.take(turn, v, grad, of_row);
-        raw[v] = momenta.take(turn, v, momentum, of_row);
-      }
+      for (int v = 0; v < V; ++v) g[v] = gradients.take(turn, v, grad, of_row);
+      momenta.take(turn, momentum, of_row, raw);
       send(turn + kTurns);
+      sum_last(turn);
       float mine[N] = {};
       float u[V][N];
       float m[V][N];
@@ -241,9 +324,9 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
           mine[n] = fused(apart, apart, mine[n]);
         }
       }
-      const float of_strip = over_lanes<Add>((mine[0] + mine[1]) + (mine[2] + mine[3]), kWarp);
-      if (strip.lane == 0) rows.sum[row_of(turn)][strip.strip] = of_strip;
+      of_last = (mine[0] + mine[1]) + (mine[2] + mine[3]);
     }
+    sum_last(turn);
     arrived<0>();
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kStripThreads) {

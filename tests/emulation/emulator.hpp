@@ -193,6 +193,11 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
   return came::test::Emulator::exchange(value, came::test::Emulator::thread() % came::test::Emulator::kWarp ^ mask);
 }
 inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+inline unsigned __ballot_sync(unsigned all, bool holds) {
+  unsigned lanes = holds ? 1U << threadIdx.x % 32 : 0U;
+  for (int mask = 16; mask > 0; mask /= 2) lanes |= __shfl_xor_sync(all, lanes, mask);
+  return lanes;
+}
 inline unsigned __reduce_max_sync(unsigned all, unsigned value) {
   for (int mask = 1; mask < came::test::Emulator::kWarp; mask *= 2)
     value = max(value, __shfl_xor_sync(all, value, mask));

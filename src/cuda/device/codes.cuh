@@ -49,29 +49,42 @@ struct CodesAs {
     p.whole += static_cast<uint64_t>(elements);
     return p;
   }
-  /// Two lanes share four bytes of four-bit codes, and each brings them.
+  /// Codes by way of shared memory, without their scales.  Two lanes share four bytes of four-bit codes, and each
+  /// brings them.
+  struct Words {
+    template <int N>
+    using Raw = uint32_t;
+
+    template <class W>
+    __device__ static void send_for(uint32_t* to, const Place& p, const W& w) {
+      const size_t at = four_bits(p) ? w.pair_at(p) & ~3U : w.at(p);
+      copy_later<4>(to, p.data + at, w.there);
+    }
+    template <class W>
+    __device__ static uint32_t taken(uint32_t codes, const Place& p, const W& w) {
+      return four_bits(p) ? codes >> (8 * (w.pair_at(p) & 2U)) & 0xffffU : codes;
+    }
+  };
   template <class W>
   __device__ static void send_for(Raw<4>* to, const Place& p, const W& w) {
-    const size_t at = four_bits(p) ? w.pair_at(p) & ~3U : w.at(p);
-    copy_later<4>(&to->codes, p.data + at, w.there);
+    Words::send_for(&to->codes, p, w);
     copy_later<4>(&to->scale, p.scales + w.block_at(p), w.there);
   }
   template <class W>
   __device__ static Raw<4> taken(const Raw<4>& raw, const Place& p, const W& w) {
-    if (!four_bits(p)) return raw;
-    return {raw.codes >> (8 * (w.pair_at(p) & 2U)) & 0xffffU, raw.scale};
+    return {Words::taken(raw.codes, p, w), raw.scale};
   }
   template <class T, int N>
   __device__ static void decode(const Place& p, const Raw<N>& raw, T (&x)[N]) {
     if (four_bits(p)) {
-      const float unit = unit_of<algorithms::kLevelsInt4>(raw.scale);
+      const float unit = unit_of(p, raw.scale);
 #pragma unroll
       for (int n = 0; n < N; ++n) x[n] = value_of(number<4>(raw.codes, n), unit);
     } else if (of_second(p)) {
 #pragma unroll
       for (int n = 0; n < N; ++n) x[n] = algorithms::decode_second_moment(raw.codes >> (8 * n) & 255U, raw.scale);
     } else {
-      const float unit = unit_of<algorithms::kLevelsInt8>(raw.scale);
+      const float unit = unit_of(p, raw.scale);
 #pragma unroll
       for (int n = 0; n < N; ++n) x[n] = value_of(number<8>(raw.codes, n), unit);
     }
@@ -80,7 +93,21 @@ struct CodesAs {
   template <class T, int N, class W>
   __device__ static void store(const Place& p, const W& w, T (&x)[N]) {
     const float scale = scale_of(p, w, x);
-    store(p, w, x, scale, factor_of(p, scale));
+    uint32_t codes = 0;
+    if (!of_second(p)) {
+      // Not without a scale, nor with one that is no number.
+      codes = encode(p, scale > 0.0F, unit_of(p, scale), factor_of(p, scale), x);
+    } else {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const int code = algorithms::encode_second_moment(static_cast<float>(x[n]), scale, w.random(p, n));
+        codes |= static_cast<uint32_t>(code) << (8 * n);
+        x[n] = algorithms::decode_second_moment(code, scale);
+      }
+    }
+    if (!w.any()) return;
+    if (w.begins_block()) p.scales[w.block_at(p)] = scale;
+    store_codes<N>(p, w, codes);
   }
   template <class T, int N, class W>
   __device__ static float scale_of(const Place& p, const W& w, const T (&x)[N]) {
@@ -104,23 +131,19 @@ struct CodesAs {
     const int levels = four_bits(p) ? algorithms::kLevelsInt4 : algorithms::kLevelsInt8;
     return scale > 0.0F ? algorithms::code_factor(scale, levels) : 0.0F;
   }
-  template <class T, int N, class W>
-  __device__ static void store(const Place& p, const W& w, T (&x)[N], float scale, float factor) {
-    uint32_t codes = 0;
-    if (four_bits(p)) {
-      codes = encode<algorithms::kLevelsInt4, 4>(scale, factor, x);
-    } else if (!of_second(p)) {
-      codes = encode<algorithms::kLevelsInt8, 8>(scale, factor, x);
-    } else {
-#pragma unroll
-      for (int n = 0; n < N; ++n) {
-        const int code = algorithms::encode_second_moment(static_cast<float>(x[n]), scale, w.random(p, n));
-        codes |= static_cast<uint32_t>(code) << (8 * n);
-        x[n] = algorithms::decode_second_moment(code, scale);
-      }
-    }
-    if (!w.any()) return;
-    if (w.begins_block()) p.scales[w.block_at(p)] = scale;
+  /// What squares of codes are multiplied with to become magnitudes.
+  __device__ static float unit_of(const Place& p, float scale) {
+    return scale * (four_bits(p) ? kUnit<algorithms::kLevelsInt4> : kUnit<algorithms::kLevelsInt8>);
+  }
+  /// Codes of a momentum with a scale that is `usable`; leaves in x what is stored.
+  template <class T, int N>
+  __device__ static uint32_t encode(const Place& p, bool usable, float unit, float factor, T (&x)[N]) {
+    const uint32_t codes = four_bits(p) ? encode<algorithms::kLevelsInt4, 4>(unit, factor, x)
+                                        : encode<algorithms::kLevelsInt8, 8>(unit, factor, x);
+    return usable ? codes : 0U;
+  }
+  template <int N, class W>
+  __device__ static void store_codes(const Place& p, const W& w, uint32_t codes) {
     if constexpr (W::kPlain) {
       if (four_bits(p)) {
         store_vector<uint16_t, 1>(p.data, w.pair_at(p) / 2, w, {static_cast<uint16_t>(codes)});
@@ -143,6 +166,8 @@ struct CodesAs {
  private:
   /// From here on f32 counts by ones, and its last bits are a whole number: conversions without the slow instructions.
   static constexpr float kWhole = 0x1p23F;
+  template <int Levels>
+  static constexpr float kUnit = 1.0F / static_cast<float>(Levels* Levels);
 
   /// Code n of a word, as a number.
   template <int Bits>
@@ -159,15 +184,10 @@ struct CodesAs {
   }
   /// algorithms::decode, but for a rounding; `unit` is the scale over the square of the largest code.
   __device__ static float value_of(float code, float unit) { return unit * (code * fabsf(code)); }
-  template <int Levels>
-  __device__ static float unit_of(float scale) {
-    return scale * (1.0F / static_cast<float>(Levels * Levels));
-  }
   /// algorithms::encode, but for magnitudes that lie within a few roundings of the middle between two codes.  Leaves in
   /// x what is stored.
   template <int Levels, int Bits, class T, int N>
-  __device__ static uint32_t encode(float scale, float factor, T (&x)[N]) {
-    const float unit = unit_of<Levels>(scale);
+  __device__ static uint32_t encode(float unit, float factor, T (&x)[N]) {
     uint32_t bits[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -188,7 +208,7 @@ struct CodesAs {
 #pragma unroll
       for (int n = 0; n < N; ++n) codes |= (bits[n] & ((1U << Bits) - 1)) << (Bits * n);
     }
-    return scale > 0.0F ? codes : 0U;  // not without a scale, nor with one that is no number
+    return codes;
   }
 };
 

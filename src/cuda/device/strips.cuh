@@ -17,21 +17,21 @@ struct Strip {
   static constexpr int kApart = kWarp * N;
   static constexpr int kWidth = Vectors * kApart;
 
-  int64_t cols;
+  int cols;
   int strips;         ///< Side by side in a row: a power of two.
   int strip;          ///< Of this warp.
   int groups, group;  ///< Of warps that have the same rows: each every groups-th row.
   int lane;
-  int64_t col;  ///< The first of this thread.
+  int col;  ///< The first of this thread.
 
-  explicit __device__ Strip(int64_t columns) : cols(columns), strips(1) {
-    while (strips * int64_t{kWidth} < cols) strips *= 2;
+  explicit __device__ Strip(int64_t columns) : cols(static_cast<int>(columns)), strips(1) {
+    while (strips * kWidth < cols) strips *= 2;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     lane = static_cast<int>(threadIdx.x) % kWarp;
     strip = warp % strips;
     groups = kStripWarps / strips;
     group = warp / strips;
-    col = int64_t{strip} * kWidth + lane * N;
+    col = strip * kWidth + lane * N;
   }
 
   /// Vector v of a row whose first one is at w, and the place that it is to be found in.
@@ -39,10 +39,14 @@ struct Strip {
     if constexpr (K::kPlain) {
       return {w.first, w.there && col + v * kApart < cols};
     } else {
-      const int64_t left = cols - col - v * kApart;
-      const int count = !w.any() || left <= 0 ? 0 : left < N ? static_cast<int>(left) : N;
+      const int left = cols - col - v * kApart;
+      const int count = !w.any() || left <= 0 ? 0 : left < N ? left : N;
       return {w.row, col + v * kApart, count, w.aligned && count == N, kWarp};
     }
+  }
+  /// Is the warp's part of it there?
+  __device__ __forceinline__ bool begins(const typename K::At& w, int v) const {
+    return w.any() && col - lane * N + v * kApart < cols;
   }
   template <class Storage>
   __device__ __forceinline__ Place place(const Place& p, int v) const {
@@ -81,7 +85,7 @@ struct Strip {
       }
       __syncthreads();
     }
-    for (int64_t j = threadIdx.x; j < cols; j += kStripThreads) to[j] = room[j];
+    for (int j = static_cast<int>(threadIdx.x); j < cols; j += kStripThreads) to[j] = room[j];
   }
 };
 
