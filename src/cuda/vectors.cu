@@ -5,6 +5,7 @@
 // other.  Hence all are sent for at once, and tiles of a long vector are taken two at a time.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/notes.cuh"
+#include "cuda/device/update.cuh"
 
 namespace came::cuda {
 namespace {
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kWide) vectors_kernel(const __grid_constant__ 
       for (int n = 0; n < kColumns; ++n) {
         const float x = square(g[k].v[n] * factor);
         v[k].v[n] = blend(v[k].v[n], rate2, x + eps);
-        if (n < count) mine += x / v[k].v[n];
+        if (n < count) mine += Update<float>::full_square(x, v[k].v[n]);
       }
       store_four(full + first, count, v[k]);
       sum[k / kFours] += static_cast<double>(mine);
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kWide) vectors_kernel(const __grid_constant__ 
     for_fours(tile, [&](int k, int first, int count) {
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
-        m[k].v[n] = blend(m[k].v[n], rate1, g[k].v[n] / sqrt(v[k].v[n]) * by);
+        m[k].v[n] = blend(m[k].v[n], rate1, Update<float>::full_update(g[k].v[n], v[k].v[n], by));
         p[k].v[n] = moved(p[k].v[n], decay, m[k].v[n] * lr);
       }
       store_four(momentum + first, count, m[k]);

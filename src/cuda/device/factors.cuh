@@ -49,18 +49,18 @@ __device__ inline void for_columns_of_tiles(const Team<Threads>& team, const Sub
       }
       // Eight tiles at a time: their numbers come together, and are added in order.
       constexpr int kTogether = 8;
-      using Item = Vector<T, Width>;
+      using Several = Vector<T, Width>;
       for (int k = 0; k < count; k += kTogether) {
-        Item one[kTogether];
-        Item other[kTogether];
+        Several one[kTogether];
+        Several other[kTogether];
 #pragma unroll
         for (int x = 0; x < kTogether; ++x) {
           const auto& run = runs[k + x < count ? k + x : k];
           const bool held = k + x < count && j >= run.begin && j < run.end;
-          const auto* sums = reinterpret_cast<const Item*>(run.sums + (j - run.begin));
-          one[x] = held ? *sums : Item{};
-          sums = reinterpret_cast<const Item*>(run.sums + (j - run.begin + run.next));
-          other[x] = held && run.next != 0 ? *sums : Item{};
+          const auto* sums = reinterpret_cast<const Several*>(run.sums + (j - run.begin));
+          one[x] = held ? *sums : Several{};
+          sums = reinterpret_cast<const Several*>(run.sums + (j - run.begin + run.next));
+          other[x] = held && run.next != 0 ? *sums : Several{};
         }
 #pragma unroll
         for (int x = 0; x < kTogether; ++x) {

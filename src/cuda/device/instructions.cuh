@@ -19,6 +19,18 @@ __device__ inline float nearly_root(float x) {
   return root;
 }
 
+/// x / v, and x over the root of v, but for a rounding or two.
+__device__ inline float nearly_over(float x, float v) {
+  float quotient;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(x), "f"(v));
+  return quotient;
+}
+__device__ inline float nearly_over_root(float x, float v) {
+  float inverse;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(inverse) : "f"(v));
+  return x * inverse;
+}
+
 /// Both in bf16, to nearest even as algorithms::bf16_from_f32; a NaN has other bits.
 __device__ inline uint32_t bf16_pair(float low, float high) {
   uint32_t pair;

@@ -293,7 +293,7 @@ struct Visit {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
           v[n] = blend(v[n], rate, x[n] + eps);
-          if (w[r].has(n)) mine += x[n] / v[n];
+          if (w[r].has(n)) mine += Update<T>::full_square(x[n], v[n]);
         }
         S::template store<N>(full, w[r], v);
         sum += static_cast<double>(mine);

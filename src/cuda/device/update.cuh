@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/device/factors.cuh"
+#include "cuda/device/instructions.cuh"
 
 namespace came::cuda {
 
@@ -21,7 +22,15 @@ struct Update {
   }
   /// The same for an unfactored tensor, beside the root of each element's average.
   [[nodiscard]] __device__ T full_factor() const { return static_cast<T>(s.k.factor * s.derived(0).update); }
-  [[nodiscard]] __device__ static T full_update(T g, T v, T factor) { return g / sqrt(v) * factor; }
+  [[nodiscard]] __device__ static T full_update(T g, T v, T factor) {
+    if constexpr (std::is_same_v<T, float>) return nearly_over_root(g, v) * factor;
+    return g / sqrt(v) * factor;
+  }
+  /// The square of it, where the factor is not known yet.
+  [[nodiscard]] __device__ static T full_square(T squared, T v) {
+    if constexpr (std::is_same_v<T, float>) return nearly_over(squared, v);
+    return squared / v;
+  }
 
   /// (8), once the sum of the squared updates is known.
   template <int Threads>
