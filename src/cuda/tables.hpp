@@ -133,7 +133,12 @@ enum class Word : int32_t {
   eps1,
   eps2,
   clip,
-  correction
+  correction,
+  // Of the piece that a block takes: PieceTable.
+  index = 28,
+  count,
+  base,
+  results
 };
 struct Sheet {
   uint64_t word[32];

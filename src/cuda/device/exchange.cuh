@@ -55,33 +55,34 @@ struct Exchange {
 
   const ResidentArgs& run;
   const Notes& notes;
-  const PieceTable& piece;
   float* scratch;  ///< Of the block.
-  int thread, lane, warp;
+  int thread;
   int cols;
   float columns[kFolds][N];  ///< Factors of this thread's columns.
 
-  __device__ __forceinline__ Exchange(const ResidentArgs& r, const Notes& n, const PieceTable& p, float* sums)
-      : run(r),
-        notes(n),
-        piece(p),
-        scratch(sums),
-        thread(static_cast<int>(threadIdx.x)),
-        lane(thread % kWarp),
-        warp(thread / kWarp),
-        cols(n.whole(Word::cols)) {}
+  __device__ __forceinline__ Exchange(const ResidentArgs& r, const Notes& n, float* sums)
+      : run(r), notes(n), scratch(sums), thread(ask_for_thread()), cols(n.whole(Word::cols)) {}
 
-  [[nodiscard]] __device__ float* area(int index) const {
-    return run.areas + static_cast<int64_t>(piece.base + index) * run.area;
+  [[nodiscard]] __device__ __forceinline__ int lane() const { return thread % kWarp; }
+  [[nodiscard]] __device__ __forceinline__ int warp() const { return thread / kWarp; }
+
+  // All lanes must ask for these, like notes.
+  [[nodiscard]] __device__ __forceinline__ int index() const { return notes.whole(Word::index); }
+  /// Blocks of the matrix.
+  [[nodiscard]] __device__ __forceinline__ int all() const { return notes.whole(Word::count); }
+  /// Where the first of them leaves its sums per column, the next `run.area` further,
+  [[nodiscard]] __device__ __forceinline__ float* areas() const {
+    return run.areas + notes.whole(Word::base) * run.area;
   }
-  /// What one of the matrix's blocks leaves beside sums per column.
-  [[nodiscard]] __device__ double* scalars(int index) const {
-    return reinterpret_cast<double*>(roots() + cols) + index * kScalars;
+  /// and where they leave factors of columns,
+  [[nodiscard]] __device__ __forceinline__ float* roots() const { return run.results + notes.whole(Word::results); }
+  /// and what else they have, one after the other.
+  [[nodiscard]] __device__ __forceinline__ double* scalars(Sum which) const {
+    return reinterpret_cast<double*>(roots() + cols) + static_cast<int>(which) * all();
   }
-  [[nodiscard]] __device__ float* roots() const { return run.results + piece.results; }
 
   __device__ __forceinline__ void leave_columns(const float (&sums)[kFolds][N], int vector, bool first_of_block) const {
-    auto* to = reinterpret_cast<Item*>(area(piece.index) + vector * cols);
+    auto* to = reinterpret_cast<Item*>(areas() + index() * run.area + vector * cols);
 #pragma unroll
     for (int c = 0; c < kFolds; ++c) {
       const int j = c * kThreads + thread;
@@ -95,34 +96,37 @@ struct Exchange {
   }
 
   /// The piece's share of the columns: their averages, and what later visits multiply with.  Sums of pieces are added
-  /// in f32 by each warp over an eighth of them, in order, then in f64.
-  template <bool Weighted>
-  __device__ __forceinline__ void finish_columns(const unsigned* counter) {
+  /// in f32 by each warp over an eighth of them, in order, then in f64.  Calls wait() before it looks at them;
+  /// then nobody may still look at the scratch.
+  template <bool Weighted, class Wait>
+  __device__ __forceinline__ void finish_columns(const Wait& wait) {
+    thread = ask_for_thread();
     constexpr int kUnit = 8;  // columns that share a sector of memory
     auto* averages = notes.template pointer<float>(Weighted ? Word::col : Word::res_col);
     const float rate = notes.rounded(Weighted ? Word::rate2 : Word::rate3);
     const double eps = notes.number(Weighted ? Word::eps1 : Word::eps2);
     const double share = notes.number(Word::share_of_row);
-    const int width = ((cols + piece.count - 1) / piece.count + kUnit - 1) / kUnit * kUnit;
-    const int begin = piece.index * width;
+    const int pieces = all();
+    const int width = ((cols + pieces - 1) / pieces + kUnit - 1) / kUnit * kUnit;
+    const int begin = index() * width;
     const int count = cols - begin < width ? cols - begin : width;
-    const int run_of_warp = (piece.count + kWarps - 1) / kWarps;
-    const int first = warp * run_of_warp;
-    const int last = first + run_of_warp < piece.count ? first + run_of_warp : piece.count;
+    const int run_of_warp = (pieces + kWarps - 1) / kWarps;
+    const int first = warp() * run_of_warp;
+    const int last = first + run_of_warp < pieces ? first + run_of_warp : pieces;
+    const float* left = areas();
+    float* factors = roots();
+    double* weighted = scalars(Sum::weighted) + index();
     double over = 0;
-    float old = warp == 0 && lane < count ? averages[begin + lane] : 0.0F;
-    if (counter != nullptr) {
-      if (thread == 0) poll(counter, static_cast<unsigned>(piece.count) * (Weighted ? 1U : 3U));
-      __syncthreads();
-    }
-    if (piece.count < kFewPieces) {
-      finish_few<Weighted>({area(0), run.area, piece.count, cols, averages, roots(), rate, eps, share}, {begin, count},
-                           scratch, &scalars(piece.index)[static_cast<int>(Sum::weighted)]);
+    float old = warp() == 0 && lane() < count ? averages[begin + lane()] : 0.0F;
+    wait();
+    if (pieces < kFewPieces) {
+      finish_few<Weighted>({left, run.area, pieces, cols, averages, factors, rate, eps, share}, {begin, count}, scratch,
+                           weighted);
       return;
     }
     for (int from = 0; from < count; from += kWarp) {
-      const int j = begin + from + lane;
-      const bool there = from + lane < count;
+      const int j = begin + from + lane();
+      const bool there = from + lane() < count;
       float sums[2] = {0.0F, 0.0F};
 #pragma unroll 1
       for (int k = first; k < last; k += kSumsAtOnce) {
@@ -130,7 +134,7 @@ struct Exchange {
 #pragma unroll
         for (int x = 0; x < kSumsAtOnce; ++x) {
           const bool has = there && k + x < last;
-          const float* sum = area(k + x) + j;
+          const float* sum = left + (k + x) * run.area + j;
           loaded[0][x] = has ? __ldcg(sum) : 0.0F;
           loaded[1][x] = Weighted && has ? __ldcg(sum + cols) : 0.0F;
         }
@@ -143,50 +147,49 @@ struct Exchange {
       double total[2] = {0, 0};
 #pragma unroll
       for (int v = 0; v < (Weighted ? 2 : 1); ++v) {
-        __syncthreads();
-        scratch[warp * kWarp + lane] = sums[v];
+        if (v > 0 || from > 0) __syncthreads();
+        scratch[warp() * kWarp + lane()] = sums[v];
         __syncthreads();
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) total[v] += static_cast<double>(scratch[w * kWarp + lane]);
+        for (int w = 0; w < kWarps; ++w) total[v] += static_cast<double>(scratch[w * kWarp + lane()]);
       }
-      if (warp == 0 && there) {
+      if (warp() == 0 && there) {
         if (from > 0) old = averages[j];
         const float c = blend(old, rate, static_cast<float>(total[0] * share + eps));
         averages[j] = c;
-        roots()[j] = 1.0F / sqrtf(c);
+        factors[j] = 1.0F / sqrtf(c);
         over += total[1] * static_cast<double>(1.0F / c);  // the quotient may be beyond f32
       }
     }
-    if (Weighted && warp == 0) {
+    if (Weighted && warp() == 0) {
       over = over_lanes<Add>(over, kWarp);
-      if (thread == 0) scalars(piece.index)[static_cast<int>(Sum::weighted)] = over;
+      if (thread == 0) *weighted = over;
     }
   }
 
-  /// Fetches the columns' factors, and adds up the pieces' scalars.
+  /// Fetches the columns' factors, and adds up the pieces' scalars.  Nobody may still look at the scratch.
   template <int Count>
   __device__ __forceinline__ void gather(Sum which, double (&sums)[Count]) {
     static_assert(kTeams * kMostPieces <= kThreads);
+    const int pieces = all();
+    const double* from = scalars(which);
+    const auto* factors = reinterpret_cast<const float4*>(roots());
 #pragma unroll
-    for (int v = 0; v < Count; ++v) {
-      sums[v] = thread < piece.count ? __ldcg(scalars(thread) + static_cast<int>(which) + v) : 0.0;
-    }
+    for (int v = 0; v < Count; ++v) sums[v] = thread < pieces ? __ldcg(from + v * pieces + thread) : 0.0;
 #pragma unroll
     for (int c = 0; c < kFolds; ++c) {
       const int j = c * kThreads + thread;
-      const auto* from = reinterpret_cast<const float4*>(roots());
-      const float4 root = j * N < cols ? __ldcg(from + j) : float4{0, 0, 0, 0};
+      const float4 root = j * N < cols ? __ldcg(factors + j) : float4{0, 0, 0, 0};
       columns[c][0] = root.x;
       columns[c][1] = root.y;
       columns[c][2] = root.z;
       columns[c][3] = root.w;
     }
     auto* warps = reinterpret_cast<double*>(scratch);
-    __syncthreads();
 #pragma unroll
     for (int v = 0; v < Count; ++v) {
       const double of_warp = over_lanes<Add>(sums[v], kWarp);
-      if (lane == 0) warps[v * kWarps + warp] = of_warp;
+      if (lane() == 0) warps[v * kWarps + warp()] = of_warp;
     }
     __syncthreads();
 #pragma unroll

@@ -26,38 +26,39 @@ struct Refill {
 
   Place grad{};
   float by = 0;
+  int thread = 0;
   int rows = 0;
   int cols = 0;
   int fold = 0;
 
-  __device__ __forceinline__ Refill(const Notes& notes, int index) {
+  __device__ __forceinline__ explicit Refill(const Notes& notes) : thread(ask_for_thread()) {
     if (!notes.is_active()) return;
     cols = notes.whole(Word::cols);
     fold = fold_of(cols);
     const int most = kItems >> fold;
-    const int first = index * most;
+    const int first = notes.whole(Word::index) * most;
     const int left = notes.whole(Word::rows) - first;
     rows = left < most ? left : most;
-    grad = notes.place(Word::grad, static_cast<int64_t>(first) * cols);
+    grad = further<W>(notes.place(Word::grad, static_cast<int64_t>(first) * cols), thread * kBytesOfItem);
     by = notes.rounded(Word::factor);
   }
-  [[nodiscard]] __device__ __forceinline__ W at(int item) const {
+  __device__ __forceinline__ void operator()(int item, Item& to) {
+    const int last = (1 << fold) - 1;
+    const int part = item & last;
     const int i = item >> fold;
-    const int j = (item & ((1 << fold) - 1)) * kThreads + static_cast<int>(threadIdx.x);
-    const bool there = i < rows && j * kColumns < cols;
-    if constexpr (W::kPlain) {
-      return {static_cast<uint32_t>(i * cols + j * kColumns), there};
-    } else {
-      return {i, static_cast<int64_t>(j) * kColumns, there ? kColumns : 0, false, kWarp};
-    }
-  }
-  __device__ __forceinline__ void operator()(int item, Item& to) const {
+    const int j = part * kThreads + thread;
+    const W w = at_item<W>(i, j, i < rows && j * kColumns < cols);
     if (item < kRegisters) {
-      to = F32::load<kColumns>(grad, at(item));
+      to = F32::load<kColumns>(grad, w);
     } else {
-      bring(&to, grad, at(item));
+      bring(&to, grad, w);
     }
+    constexpr int kAcross = kThreads * kBytesOfItem;
+    grad = further<W>(grad, part == last ? cols * static_cast<int>(sizeof(float)) - last * kAcross : kAcross);
   }
+
+ private:
+  static constexpr int kBytesOfItem = sizeof(Item);
 };
 struct NoRefill {
   static constexpr bool kAdds = false;
@@ -69,67 +70,74 @@ struct NoRefill {
 __device__ inline unsigned* turn_of(const ResidentArgs& run, int wave, int visit) {
   return run.a.turns + (2 * wave + visit) * kTurnPitch;
 }
-/// Waits until the visit before this one is nearly over: momentum of all teams, then parameters of all teams.  One
-/// thread waits; the next barrier holds the others.
-__device__ inline void take_turn(const ResidentArgs& run, int wave, int visit) {
-  const int team = wave % kTeams;
-  int before = wave - 1;
-  int what = visit;
-  if (team == 0) {
-    what = 1 - visit;
-    if (visit == 1) before = wave + kTeams - 1 < run.waves ? wave + kTeams - 1 : run.waves - 1;
-    if (visit == 1 && before == wave) return;
-  }
-  if (before >= 0) keep_pace(turn_of(run, before, what), kNearly);
+/// The turn before a visit of a wave: momentum of all teams, then parameters of all teams.  Null: there is none.
+__device__ inline const unsigned* turn_before(const ResidentArgs& run, int wave, int visit) {
+  if (wave % kTeams != 0) return turn_of(run, wave - 1, visit);
+  if (visit == 0) return wave == 0 ? nullptr : turn_of(run, wave - 1, 1);
+  const int last = wave + kTeams - 1 < run.waves ? wave + kTeams - 1 : run.waves - 1;
+  return last == wave ? nullptr : turn_of(run, last, 0);
 }
-__device__ inline void end_turn(const ResidentArgs& run, int wave, int visit) {
-  atomicAdd(turn_of(run, wave, visit), 1U);
-}
-/// Both, for a visitor.
-struct Turn {
-  const ResidentArgs& run;
-  int wave;
-  int visit;
+/// A visitor's turn.  One thread waits until the turn before is nearly over; the next barrier holds the others.
+class Turn {
+ public:
+  __device__ __forceinline__ Turn(const ResidentArgs& run, int wave, int visit)
+      : run_(run), wave_(wave), visit_(visit) {}
 
-  __device__ __forceinline__ void operator()(bool begins) const {
-    if (threadIdx.x != 0) return;
-    if (begins) {
-      take_turn(run, wave, visit);
-    } else {
-      end_turn(run, wave, visit);
-    }
+  /// How far is the turn before?  Asked for some time before it matters.
+  [[nodiscard]] __device__ __forceinline__ unsigned look() const {
+    const unsigned* before = turn_before(run_, wave_, visit_);
+    return ask_for_thread() != 0 || before == nullptr ? kNearly : glance(before);
   }
+  __device__ __forceinline__ void begin(unsigned seen) const {
+    if (seen < kNearly) keep_pace(turn_before(run_, wave_, visit_), kNearly);
+  }
+  __device__ __forceinline__ void end() const {
+    if (ask_for_thread() == 0) atomicAdd(turn_of(run_, wave_, visit_), 1U);
+  }
+
+ private:
+  const ResidentArgs& run_;
+  int wave_;
+  int visit_;
+};
+/// Where nobody takes turns.
+struct NoTurn {
+  [[nodiscard]] __device__ __forceinline__ unsigned look() const { return kNearly; }
+  __device__ __forceinline__ void begin(unsigned) const {}
+  __device__ __forceinline__ void end() const {}
 };
 
 /// One visit to all pieces of a block, each read from memory.  Momentum is taken from the last piece to the first, so
 /// that a block that goes from visit to visit `keeps` the piece that it begins with.
 template <class V>
 __device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage stage, bool keeps) {
-  if (stage == Stage::squares) return visit.template finish_columns<true>(nullptr);
-  if (stage == Stage::instability) return visit.template finish_columns<false>(nullptr);
+  if (stage == Stage::squares) return visit.template finish_columns<true>([] {});
+  if (stage == Stage::instability) return visit.template finish_columns<false>([] {});
   const int all = (visit.all_rows + V::kRows - 1) / V::kRows;
-  const int count = (all - visit.piece.index + visit.piece.count - 1) / visit.piece.count;
+  const int index = visit.index();
+  const int step = visit.all();
+  const int count = (all - index + step - 1) / step;
   for (int k = 0; k < count; ++k) {
-    visit.go_to(visit.piece.index + (stage == Stage::momentum ? count - 1 - k : k) * visit.piece.count);
+    visit.go_to(index + (stage == Stage::momentum ? count - 1 - k : k) * step);
     const bool here = keeps && k == 0;
     if (stage == Stage::statistics) {
       visit.load(notes.place(Word::grad, visit.first()));
       visit.load_average(Word::row);
+      arrived<0>();
       visit.statistics(k == 0, false, [] {});
-      __syncthreads();  // the next piece's sums go where this one's are added up
     } else if (stage == Stage::momentum) {
       if (!here) visit.load(notes.place(Word::grad, visit.first()));
       visit.load_average(Word::row);
       visit.start(notes.place(Word::momentum, visit.first()));
-      visit.momentum(
-          k == 0, [](bool) {}, [] {});
+      visit.momentum(k == 0, NoTurn{}, [] {});
     } else {
       if (!here) visit.load(notes.place(Word::momentum, visit.first()));
       visit.load_average(Word::res_row);
       visit.start(notes.place(Word::param, visit.first()));
-      visit.apply(NoRefill{}, [](bool) {});
+      visit.apply(NoRefill{}, NoTurn{});
     }
     arrived<0>();
+    __syncthreads();  // the next piece's numbers go where this one's are looked at
   }
 }
 
@@ -142,25 +150,35 @@ __global__ void __launch_bounds__(kThreads, kTeams) large_kernel(const __grid_co
   auto* scratch = reinterpret_cast<float*>(items + (kShared + kGroup) * kThreads);
   Item registers[kRegisters];
   for (int k = 0; k < run.large_count; ++k) {
-    PieceTable piece = run.large[k];
-    piece.index = static_cast<int32_t>(blockIdx.x);
     Notes notes;
-    notes.read(run.a, piece.tensor);
-    if (!notes.is_active() || piece.index >= piece.count) continue;
+    notes.read_piece(run.a, Notes::field(run.large + k));
+    notes.put(Word::index, static_cast<int>(blockIdx.x));
+    if (!notes.is_active() || static_cast<int>(blockIdx.x) >= notes.whole(Word::count)) continue;
     with_fold(notes.whole(Word::cols), [&](auto fold) {
-      Visitor<W, decltype(fold)::value, false> visit(run, notes, piece, items, scratch, registers);
+      Visitor<W, decltype(fold)::value, false> visit(run, notes, items, scratch, registers);
       auto* counter = notes.template pointer<unsigned>(Word::counter);
+      const auto all = static_cast<unsigned>(notes.whole(Word::count));
       unsigned arrivals = 0;
 #pragma unroll 1
       for (int stage = 0; stage < static_cast<int>(Stage::apply); ++stage) {
         visit_all(visit, notes, static_cast<Stage>(stage), true);
         raise(counter);
-        arrivals += static_cast<unsigned>(piece.count);
-        if (threadIdx.x == 0) poll(counter, arrivals);
-        __syncthreads();
+        arrivals += all;
+        await(counter, arrivals);
       }
       visit_all(visit, notes, Stage::apply, true);
     });
+  }
+}
+
+/// What this block has left for others: all have seen it, or the block would not have got so far.
+__device__ inline void discard_sums(const ResidentArgs& run) {
+  const float* left = run.areas + blockIdx.x * run.area;
+  if (left >= run.results) return;  // it took none
+  const auto begin = (reinterpret_cast<uintptr_t>(left) + kLine - 1) / kLine * kLine;
+  const auto end = reinterpret_cast<uintptr_t>(left + run.area) / kLine * kLine;
+  for (uintptr_t line = begin + threadIdx.x * uintptr_t{kLine}; line < end; line += kThreads * uintptr_t{kLine}) {
+    discard(reinterpret_cast<char*>(line));
   }
 }
 
@@ -173,65 +191,56 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
   Item registers[kRegisters];
   const int team = static_cast<int>(blockIdx.x) / kMostPieces;
   const int block = static_cast<int>(blockIdx.x) % kMostPieces;
-  const auto fill = [&](const Refill<W>& refill) {
+  const auto fill = [&](Refill<W> refill) {
+#pragma unroll
+    for (int q = 0; q < kRegisters; ++q) refill(q, registers[q]);
 #pragma unroll 1
     for (int q = kRegisters; q < kItems; ++q) refill(q, items[(q - kRegisters) * kThreads + threadIdx.x]);
     sent();
-#pragma unroll
-    for (int q = 0; q < kRegisters; ++q) refill(q, registers[q]);
   };
   const auto piece_of = [&](int wave) {
-    return wave < run.waves ? run.pieces[static_cast<int64_t>(wave) * kMostPieces + block] : PieceTable{-1, 0, 0, 0, 0};
+    return wave < run.waves ? run.pieces + static_cast<int64_t>(wave) * kMostPieces + block : nullptr;
   };
-  PieceTable piece = piece_of(team);
   Notes notes;
-  notes.read(run.a, piece.tensor);
-  fill(Refill<W>(notes, piece.index));
-  float* left = nullptr;  // where this block leaves its sums
-  bool ahead = false;     // are those of its rows under way?
+  notes.read_piece(run.a, Notes::field(piece_of(team)));
+  fill(Refill<W>(notes));
+  bool ahead = false;  // are the sums of its rows under way?
   for (int wave = team; wave < run.waves; wave += kTeams) {
-    const PieceTable later = piece_of(wave + kTeams);
+    const PieceTable* later = piece_of(wave + kTeams);
+    const int32_t of_piece = Notes::field(later);
     Notes of_later;
     if (!notes.is_active()) {
-      Turn{run, wave, 0}(false);
-      Turn{run, wave, 1}(false);
-      of_later.read(run.a, later.tensor);
+      Turn(run, wave, 0).end();
+      Turn(run, wave, 1).end();
+      of_later.read_piece(run.a, of_piece);
       arrived<0>();
-      fill(Refill<W>(of_later, later.index));
+      fill(Refill<W>(of_later));
     } else {
       with_fold(notes.whole(Word::cols), [&](auto fold) {
-        Visitor<W, decltype(fold)::value, true> visit(run, notes, piece, items, scratch, registers);
-        left = visit.area(piece.index);
-        auto* counter = notes.template pointer<unsigned>(Word::counter);
-        const auto all = static_cast<unsigned>(piece.count);
+        Visitor<W, decltype(fold)::value, true> visit(run, notes, items, scratch, registers);
+        const auto come = [&] { raise(notes.template pointer<unsigned>(Word::counter)); };
+        const auto wait_for_all = [&](unsigned times) {
+          await(notes.template pointer<unsigned>(Word::counter), times * static_cast<unsigned>(visit.all()));
+        };
         visit.load_average(Word::row);
         visit.start(notes.place(Word::momentum, visit.first()));
         // What is left after the sums per column is seen with the next count.
-        visit.statistics(true, ahead, [&] { raise(counter); });
-        visit.template finish_columns<true>(counter);
-        raise(counter);
-        of_later.read(run.a, later.tensor);
-        if (threadIdx.x == 0) poll(counter, 2 * all);
-        __syncthreads();
-        visit.momentum(true, Turn{run, wave, 0}, [&] { raise(counter); });
-        visit.template finish_columns<false>(counter);
-        raise(counter);
-        if (threadIdx.x == 0) poll(counter, 4 * all);
-        __syncthreads();
-        visit.apply(Refill<W>(of_later, later.index), Turn{run, wave, 1});
+        visit.statistics(true, ahead, come);
+        visit.template finish_columns<true>([&] { wait_for_all(1); });
+        come();
+        of_later.read_piece(run.a, of_piece);
+        wait_for_all(2);
+        visit.momentum(true, Turn(run, wave, 0), come);
+        visit.template finish_columns<false>([&] { wait_for_all(3); });
+        come();
+        wait_for_all(4);
+        visit.apply(Refill<W>(of_later), Turn(run, wave, 1));
       });
     }
     ahead = notes.is_active();
-    piece = later;
     notes = of_later;
   }
-  if (left == nullptr) return;
-  // All have seen them, or the block would not have got so far.
-  const auto begin = (reinterpret_cast<uintptr_t>(left) + kLine - 1) / kLine * kLine;
-  const auto end = reinterpret_cast<uintptr_t>(left + run.area) / kLine * kLine;
-  for (uintptr_t line = begin + threadIdx.x * uintptr_t{kLine}; line < end; line += kThreads * uintptr_t{kLine}) {
-    discard(reinterpret_cast<char*>(line));
-  }
+  discard_sums(run);
 }
 
 /// One part of it: for the pieces of as many waves as there are teams, or for a large matrix.
@@ -242,13 +251,14 @@ __global__ void __launch_bounds__(kThreads, kTeams)
   auto* items = reinterpret_cast<Item*>(memory_of_block());
   auto* scratch = reinterpret_cast<float*>(items + (kShared + kGroup) * kThreads);
   Item registers[kRegisters];
-  PieceTable piece = large >= 0 ? run.large[large] : run.pieces[static_cast<int64_t>(wave) * kMostPieces + blockIdx.x];
-  if (large >= 0) piece.index = static_cast<int32_t>(blockIdx.x);
   Notes notes;
-  notes.read(run.a, piece.tensor);
-  if (!notes.is_active() || piece.index >= piece.count) return;
+  notes.read_piece(run.a,
+                   Notes::field(large >= 0 ? run.large + large
+                                           : run.pieces + static_cast<int64_t>(wave) * kMostPieces + blockIdx.x));
+  if (large >= 0) notes.put(Word::index, static_cast<int>(blockIdx.x));
+  if (!notes.is_active() || notes.whole(Word::index) >= notes.whole(Word::count)) return;
   with_fold(notes.whole(Word::cols), [&](auto fold) {
-    Visitor<W, decltype(fold)::value, false> visit(run, notes, piece, items, scratch, registers);
+    Visitor<W, decltype(fold)::value, false> visit(run, notes, items, scratch, registers);
     visit_all(visit, notes, stage, false);
   });
 }

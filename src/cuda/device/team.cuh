@@ -39,8 +39,7 @@ __device__ inline T over_lanes(T value, int width) {
 /// Combines R values each over a warp: lane k gets the one of row k / (32 / R).  Half as many shuffles as one by one,
 /// or fewer.
 template <class Op, int R, class T>
-__device__ inline T rows_over_warp(T (&values)[R]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+__device__ inline T rows_over_warp(T (&values)[R], int lane) {
   int step = kWarp / 2;
 #pragma unroll
   for (int rows = R; rows > 1; rows /= 2, step /= 2) {
@@ -53,6 +52,10 @@ __device__ inline T rows_over_warp(T (&values)[R]) {
     }
   }
   return over_lanes<Op>(values[0], 2 * step);
+}
+template <class Op, int R, class T>
+__device__ inline T rows_over_warp(T (&values)[R]) {
+  return rows_over_warp<Op>(values, static_cast<int>(threadIdx.x) % kWarp);
 }
 
 template <int Threads>

@@ -9,52 +9,61 @@ namespace came::cuda {
 template <class W, int Fold, bool Together>
 struct Visitor : Exchange<Fold, Together> {
   using Base = Exchange<Fold, Together>;
-  using Base::cols, Base::columns, Base::gather, Base::kFolds, Base::lane, Base::leave_columns, Base::N, Base::notes,
-      Base::piece, Base::scalars, Base::scratch, Base::thread, Base::warp;
+  using Base::all, Base::cols, Base::columns, Base::gather, Base::index, Base::kFolds, Base::lane, Base::leave_columns,
+      Base::N, Base::notes, Base::scalars, Base::scratch, Base::thread, Base::warp;
   static constexpr int kRows = kItems >> Fold;    ///< Of a piece.
   static constexpr int kEach = kThreads / kRows;  ///< Threads that finish a row.
   static_assert(kGroup % kFolds == 0, "a group is made of whole rows, or of parts of rows that share their columns");
 
   Item (&registers)[kRegisters];  ///< The first items,
-  Item* slots;                    ///< the others, `kThreads` apart, and `kGroup` more for what is on its way.
+  Item* items;                    ///< the others, and `kGroup` more for what is on its way.
 
   int rows, all_rows;
-  int64_t first_row;
-  int row;        ///< That this thread helps to finish.
+  int first_row;
   float average;  ///< Of that row: of squared gradients, then of the instability.
   float factor;   ///< Lane k: of row k.
 
-  __device__ __forceinline__ Visitor(const ResidentArgs& r, const Notes& n, const PieceTable& p, Item* items,
-                                     float* sums, Item (&kept)[kRegisters])
-      : Base(r, n, p, sums),
-        registers(kept),
-        slots(items + threadIdx.x),
-        all_rows(n.whole(Word::rows)),
-        row(thread / kEach) {
-    go_to(p.index);
+  __device__ __forceinline__ Visitor(const ResidentArgs& r, const Notes& n, Item* shared, float* sums,
+                                     Item (&kept)[kRegisters])
+      : Base(r, n, sums), registers(kept), items(shared), all_rows(n.whole(Word::rows)) {
+    go_to(index());
   }
 
   __device__ __forceinline__ void go_to(int number) {
-    first_row = static_cast<int64_t>(number) * kRows;
-    const int64_t left = all_rows - first_row;
-    rows = left < kRows ? static_cast<int>(left) : kRows;
+    first_row = number * kRows;
+    const int left = all_rows - first_row;
+    rows = left < kRows ? left : kRows;
   }
 
-  [[nodiscard]] __device__ __forceinline__ int64_t first() const { return first_row * cols; }
+  [[nodiscard]] __device__ __forceinline__ int64_t first() const { return int64_t{first_row} * cols; }
   [[nodiscard]] __device__ __forceinline__ W at(int item) const {
     const int i = item >> Fold;
     const int j = (item & (kFolds - 1)) * kThreads + thread;
-    const bool there = i < rows && j * N < cols;
-    if constexpr (W::kPlain) {
-      return {static_cast<uint32_t>(i * cols + j * N), there};
-    } else {
-      return {i, static_cast<int64_t>(j) * N, there ? N : 0, false, kWarp};
-    }
+    return at_item<W>(i, j, i < rows && j * N < cols);
+  }
+  /// Where the first item of it lies,
+  [[nodiscard]] __device__ __forceinline__ Place start_of(const Place& piece) const {
+    return further<W>(piece, thread * static_cast<int>(sizeof(Item)));
+  }
+  /// the one after the k-th of a group,
+  __device__ __forceinline__ void go_on(Place& place, int k) const {
+    constexpr int kAcross = kThreads * static_cast<int>(sizeof(Item));
+    const bool ends_row = (k + 1) % kFolds == 0;
+    place = further<W>(place, ends_row ? bytes_of_rows(1) - (kFolds - 1) * kAcross : kAcross);
+  }
+  /// and the first of the next group.
+  [[nodiscard]] __device__ __forceinline__ Place next_group(const Place& place) const {
+    return further<W>(place, bytes_of_rows(kGroup / kFolds));
+  }
+  [[nodiscard]] __device__ __forceinline__ int bytes_of_rows(int count) const {
+    return count * cols * static_cast<int>(sizeof(float));
   }
   [[nodiscard]] __device__ __forceinline__ float of_row(int item) const {
     return __shfl_sync(kAll, factor, item >> Fold);
   }
-  [[nodiscard]] __device__ bool finishes() const { return thread % kEach == 0 && row < rows; }
+  /// That this thread helps to finish.
+  [[nodiscard]] __device__ __forceinline__ int row() const { return thread / kEach; }
+  [[nodiscard]] __device__ bool finishes() const { return thread % kEach == 0 && row() < rows; }
 
   /// Calls body(item, k, stored) for items in registers, a group of them at a time, and after(first, values) for each
   /// group with what body returned.
@@ -84,7 +93,9 @@ struct Visitor : Exchange<Fold, Together> {
     for_registers(body, after);
     for_shared(kRegisters, body, after);
   }
-  [[nodiscard]] __device__ __forceinline__ Item& slot(int item) const { return slots[(item - kRegisters) * kThreads]; }
+  [[nodiscard]] __device__ __forceinline__ Item& slot(int item) const {
+    return items[(item - kRegisters) * kThreads + thread];
+  }
 
   [[nodiscard]] __device__ __forceinline__ static float sum_of_squares(const Item& g, float by) {
     float x[N];
@@ -96,22 +107,22 @@ struct Visitor : Exchange<Fold, Together> {
   /// Leaves the sum over this warp's share of each item in the scratch.
   __device__ __forceinline__ void sum_lanes(int item, float (&values)[kGroup]) const {
     constexpr int kLanes = kWarp / kGroup;
-    const float total = rows_over_warp<Add>(values);
-    if (lane % kLanes == 0) scratch[(item + lane / kLanes) * kWarps + warp] = total;
+    const float total = rows_over_warp<Add>(values, lane());
+    if (lane() % kLanes == 0) scratch[(item + lane() / kLanes) * kWarps + warp()] = total;
   }
   /// The sum over a row, in each of the threads that finish it.
   [[nodiscard]] __device__ __forceinline__ float sum_of_row() const {
     constexpr int kNumbers = kFolds * kWarps;
     static_assert(kNumbers <= kEach && kEach <= kWarp);
     const int k = thread % kEach;
-    return over_lanes<Add>(k < kNumbers ? scratch[row * kNumbers + k] : 0.0F, kEach);
+    return over_lanes<Add>(k < kNumbers ? scratch[row() * kNumbers + k] : 0.0F, kEach);
   }
   /// Sends a number per row to lane k of every warp.
   __device__ __forceinline__ void spread(float value) {
     constexpr int kAt = 64;  // beside what a thread may still be adding up
-    if (thread % kEach == 0) scratch[kAt + row] = row < rows ? value : 0.0F;
+    if (thread % kEach == 0) scratch[kAt + row()] = row() < rows ? value : 0.0F;
     __syncthreads();
-    factor = lane < kRows ? scratch[kAt + lane] : 0.0F;
+    factor = lane() < kRows ? scratch[kAt + lane()] : 0.0F;
     __syncthreads();
   }
   /// Adds up the averages of the piece's rows, for all blocks to see.
@@ -121,35 +132,44 @@ struct Visitor : Exchange<Fold, Together> {
     for (int step = kEach; step < kWarp; step *= 2) sum += __shfl_xor_sync(kAll, sum, step);
     auto* warps = reinterpret_cast<double*>(scratch);
     __syncthreads();
-    if (lane == 0) warps[warp] = sum;
+    if (lane() == 0) warps[warp()] = sum;
     __syncthreads();
+    double& sum_of_block = scalars(which)[index()];
     if (thread == 0) {
-      double& sum_of_block = scalars(piece.index)[static_cast<int>(which)];
       double total = first_of_block ? 0 : sum_of_block;
       for (int w = 0; w < kWarps; ++w) total += warps[w];
       sum_of_block = total;
     }
   }
 
-  /// All of it at once, where nothing was sent for before.
-  __device__ __forceinline__ void load(const Place& from) {
-#pragma unroll 1
-    for (int q = kRegisters; q < kItems; ++q) bring(&slot(q), from, at(q));
-    sent();
+  /// Sends for all of it at once, where nothing was before.
+  __device__ __forceinline__ void load(const Place& piece) {
+    Place from = start_of(piece);
 #pragma unroll
-    for (int q = 0; q < kRegisters; ++q) registers[q] = F32::load<N>(from, at(q));
-    arrived<0>();
+    for (int q = 0; q < kRegisters; ++q) {
+      registers[q] = F32::load<N>(from, at(q));
+      go_on(from, q);
+    }
+#pragma unroll 1
+    for (int q = kRegisters; q < kItems; q += kGroup) {
+#pragma unroll
+      for (int k = 0; k < kGroup; ++k) {
+        bring(&slot(q + k), from, at(q + k));
+        go_on(from, k);
+      }
+    }
+    sent();
   }
   __device__ __forceinline__ void load_average(Word state) {
     const float* averages = notes.template pointer<float>(state) + first_row;
-    average = finishes() ? averages[row] : 1.0F;
+    average = finishes() ? averages[row()] : 1.0F;
   }
 
   /// (5) for its rows, and the sums over them of the squares, plain and weighted.  Calls left() when the latter are
-  /// left: others need not wait for what follows.  `ahead`: all squares in shared memory but the last group's were
-  /// added up while they came.
+  /// left: others need not wait for what follows.
   template <class Left>
   __device__ __forceinline__ void statistics(bool first_of_block, bool ahead, const Left& left) {
+    thread = ask_for_thread();
     float* averages = notes.template pointer<float>(Word::row) + first_row;
     const float by = notes.rounded(Word::factor);
     const auto squares = [&](int, int, const Item& g) { return sum_of_squares(g, by); };
@@ -160,7 +180,7 @@ struct Visitor : Exchange<Fold, Together> {
     __syncthreads();
     const float share = 1.0F / static_cast<float>(cols);
     average = blend(average, notes.rounded(Word::rate2), sum_of_row() * share + notes.rounded(Word::eps1));
-    if (finishes()) averages[row] = average;
+    if (finishes()) averages[row()] = average;
     __syncthreads();  // sums of rows lie where that goes
     spread(1.0F / average);
     float plain[kFolds][N] = {};
@@ -184,20 +204,24 @@ struct Visitor : Exchange<Fold, Together> {
   }
 
   /// What of momentum or parameters is on its way.
-  __device__ __forceinline__ Item& ring(int item) const { return slots[(kShared + item % kGroup) * kThreads]; }
-  __device__ __forceinline__ void start(const Place& from) const {
+  __device__ __forceinline__ Item& ring(int item) const { return items[(kShared + item % kGroup) * kThreads + thread]; }
+  __device__ __forceinline__ void start(const Place& piece) const {
+    Place from = start_of(piece);
 #pragma unroll
     for (int q = 0; q < kGroup; ++q) {
       bring(&ring(q), from, at(q));
       sent();
+      go_on(from, q);
     }
   }
 
   /// (7) to (10): the momentum, and the sums of the instability.  Parameters are sent for when room is left, if they
   /// come next.
-  /// Waits for its turn as late as it can: turn(true) before the first element, turn(false) after the last.
+  /// Waits for its turn as late as it can, and ends it with the last element.
   template <class Turn, class Left>
   __device__ __forceinline__ void momentum(bool first_of_block, const Turn& turn, const Left& left) {
+    thread = ask_for_thread();
+    const unsigned before = turn.look();
     double sums[2];
     gather(Sum::squares, sums);
     const double share = notes.number(Word::share_of_row);
@@ -207,26 +231,23 @@ struct Visitor : Exchange<Fold, Together> {
     const float ratio = rms > most ? rms / most : 1.0F;  // a NaN does not clip
     const float factor_of_row =
         notes.rounded(Word::factor) * (sqrtf(static_cast<float>(mean)) / ratio) / sqrtf(average);
-    turn(true);
+    arrived<kGroup>();  // the gradient
+    turn.begin(before);
     spread(factor_of_row);
     float* averages = notes.template pointer<float>(Word::res_row) + first_row;
-    const float residual = finishes() ? averages[row] : 1.0F;
+    const float residual = finishes() ? averages[row()] : 1.0F;
     const float rate = notes.rounded(Word::rate1);
-    const Place place = notes.place(Word::momentum, first());
-    const Place param = notes.place(Word::param, first());
+    Place to = start_of(notes.place(Word::momentum, first()));
+    Place from = next_group(to);
     float over[kFolds][N] = {};
     for_items(
         [&](int item, int k, Item& stored) {
-          const W w = at(item);
           const float by = of_row(item);
           arrived<kGroup - 1>();
           const Item old = ring(k);
           const int later = item + kGroup;
-          if (later < kItems) {
-            bring(&ring(k), place, at(later));
-          } else if (Together) {
-            bring(&ring(k), param, at(later - kItems));
-          }
+          if (Together || later < kItems) bring(&ring(k), from, at(later % kItems));
+          go_on(from, k);
           sent();
           float u[N];
           float m[N];
@@ -235,7 +256,8 @@ struct Visitor : Exchange<Fold, Together> {
             u[n] = stored.v[n] * by * columns[k % kFolds][n];
             m[n] = blend(old.v[n], rate, u[n]);
           }
-          F32::store(place, w, m);
+          F32::store(to, at(item), m);
+          go_on(to, k);
 #pragma unroll
           for (int n = 0; n < N; ++n) {
             stored.v[n] = m[n];
@@ -244,42 +266,50 @@ struct Visitor : Exchange<Fold, Together> {
           }
           return (u[0] + u[1]) + (u[2] + u[3]);
         },
-        [&](int item, float(&values)[kGroup]) { sum_lanes(item, values); });
-    turn(false);
+        [&](int item, float(&values)[kGroup]) {
+          sum_lanes(item, values);
+          if (item + 2 * kGroup == kItems) from = start_of(notes.place(Word::param, first()));
+        });
+    turn.end();
     leave_columns(over, 0, first_of_block);
     __syncthreads();
     left();
     const float of_columns = 1.0F / static_cast<float>(cols);
     average = blend(residual, notes.rounded(Word::rate3), sum_of_row() * of_columns + notes.rounded(Word::eps2));
-    if (finishes()) averages[row] = average;
+    if (finishes()) averages[row()] = average;
     sum_averages(Sum::instability, first_of_block);
   }
 
-  /// (12), (13), likewise; where an item was, `refill` may bring the next piece's, whose squares are added up a group
-  /// later.
+  /// (12), (13), likewise; where an item was, `refill` may bring the next piece's.
   template <class Refill, class Turn>
-  __device__ __forceinline__ void apply(const Refill& refill, const Turn& turn) {
+  __device__ __forceinline__ void apply(Refill refill, const Turn& turn) {
+    thread = ask_for_thread();
+    const unsigned before = turn.look();
     double sums[1];
     gather(Sum::instability, sums);
     const double mean = sums[0] * notes.number(Word::share_of_row) * notes.number(Word::correction);
     const float factor_of_row = notes.rounded(Word::lr) * sqrtf(static_cast<float>(mean)) / sqrtf(average);
-    turn(true);
+    arrived<kGroup>();  // the momentum
+    turn.begin(before);
     spread(factor_of_row);
     const float decay = notes.rounded(Word::decay);
-    const Place param = notes.place(Word::param, first());
+    Place to = start_of(notes.place(Word::param, first()));
+    Place from = next_group(to);
     for_items(
         [&](int item, int k, Item& stored) {
           const float by = of_row(item);
           arrived<kGroup - 1>();
           const Item old = ring(k);
           const Item m = stored;
-          if (item + kGroup < kItems) bring(&ring(k), param, at(item + kGroup));
+          if (item + kGroup < kItems) bring(&ring(k), from, at(item + kGroup));
+          go_on(from, k);
           refill(item, stored);
           sent();
           float p[N];
 #pragma unroll
           for (int n = 0; n < N; ++n) p[n] = moved(old.v[n], decay, m.v[n] * by * columns[k % kFolds][n]);
-          F32::store(param, at(item), p);
+          F32::store(to, at(item), p);
+          go_on(to, k);
           return 0.0F;
         },
         [&](int item, const float(&)[kGroup]) {
@@ -291,7 +321,7 @@ struct Visitor : Exchange<Fold, Together> {
             sum_lanes(item - kGroup, values);
           }
         });
-    turn(false);
+    turn.end();
   }
 };
 

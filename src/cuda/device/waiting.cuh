@@ -12,6 +12,21 @@ __device__ inline unsigned char* memory_of_block() {
   return shared_memory;
 }
 
+/// Number of this thread, as if nobody knew: what follows from it is computed anew, instead of kept where registers are
+/// few and memory is far.
+__device__ __forceinline__ int ask_for_thread() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+/// What a lane of the warp has, likewise.  All lanes must ask.
+__device__ __forceinline__ uint32_t ask_lane(uint32_t value, int lane) {
+  uint32_t found;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(found) : "r"(value), "r"(lane));
+  return found;
+}
+
 /// 16 bytes from memory to shared memory, or zeros, some time before arrived().
 __device__ __forceinline__ void send_for(void* to, const char* from, bool there) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
@@ -52,7 +67,7 @@ __device__ __forceinline__ void discard(char* line) {
 /// Counts a block that has come so far; what it wrote before is seen by those who wait for it.
 __device__ inline void raise(unsigned* counter) {
   __syncthreads();
-  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+  if (ask_for_thread() == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
 /// Waits until so many have come.
 __device__ inline void poll(const unsigned* counter, unsigned count) {
@@ -61,7 +76,18 @@ __device__ inline void poll(const unsigned* counter, unsigned count) {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   } while (seen < count);
 }
-/// The same where nothing is read that those who came wrote.
+/// The whole block does.
+__device__ inline void await(const unsigned* counter, unsigned count) {
+  if (ask_for_thread() == 0) poll(counter, count);
+  __syncthreads();
+}
+/// How far a counter is.
+__device__ __forceinline__ unsigned glance(const unsigned* counter) {
+  unsigned seen;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  return seen;
+}
+/// The same for one thread, where nothing is read that those who came wrote.
 __device__ inline void keep_pace(const unsigned* counter, unsigned count) {
   unsigned seen;
   do {

@@ -7,6 +7,10 @@ namespace came::cuda {
 
 inline unsigned char* memory_of_block() { return test::Emulator::memory(); }
 
+inline int ask_for_thread() { return static_cast<int>(threadIdx.x); }
+
+inline uint32_t ask_lane(uint32_t value, int lane) { return __shfl_sync(0xffffffffU, value, lane); }
+
 /// A device stops at an address that is no multiple of what is moved.
 inline void expect_aligned(const void* address, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0) __builtin_trap();
@@ -44,6 +48,11 @@ inline void raise(unsigned* counter) {
 inline void poll(const unsigned* counter, unsigned count) {
   while (*static_cast<const volatile unsigned*>(counter) < count) test::Emulator::pause();
 }
+inline void await(const unsigned* counter, unsigned count) {
+  if (threadIdx.x == 0) poll(counter, count);
+  test::Emulator::barrier();
+}
+inline unsigned glance(const unsigned* counter) { return *static_cast<const volatile unsigned*>(counter); }
 inline void keep_pace(const unsigned* counter, unsigned count) { poll(counter, count); }
 
 }  // namespace came::cuda
