@@ -42,7 +42,8 @@ struct Refill {
     grad = further<W>(notes.place(Word::grad, static_cast<int64_t>(first) * cols), thread * kBytesOfItem);
     by = notes.rounded(Word::factor);
   }
-  __device__ __forceinline__ void operator()(int item, Item& to) {
+  [[nodiscard]] __device__ __forceinline__ bool refills() const { return true; }
+  __device__ __forceinline__ void operator()(int item, int, Item& to) {
     const int last = (1 << fold) - 1;
     const int part = item & last;
     const int i = item >> fold;
@@ -63,7 +64,8 @@ struct Refill {
 struct NoRefill {
   static constexpr bool kAdds = false;
 
-  __device__ __forceinline__ void operator()(int, const Item&) const {}
+  [[nodiscard]] __device__ __forceinline__ bool refills() const { return false; }
+  __device__ __forceinline__ void operator()(int, int, const Item&) const {}
 };
 
 /// Where a wave stands in the turns that waves take: how many of its blocks are done with a visit.
@@ -107,8 +109,8 @@ struct NoTurn {
   __device__ __forceinline__ void end() const {}
 };
 
-/// One visit to all pieces of a block, each read from memory.  Momentum is taken from the last piece to the first, so
-/// that a block that goes from visit to visit `keeps` the piece that it begins with.
+/// One visit to all pieces of a block, each read from memory while the one before is under way.  Momentum is taken from
+/// the last piece to the first, so that a block that goes from visit to visit `keeps` the piece that it begins with.
 template <class V>
 __device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage stage, bool keeps) {
   if (stage == Stage::squares) return visit.template finish_columns<true>([] {});
@@ -117,28 +119,31 @@ __device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage st
   const int index = visit.index();
   const int step = visit.all();
   const int count = (all - index + step - 1) / step;
+  const auto number = [&](int k) {
+    return k < count ? index + (stage == Stage::momentum ? count - 1 - k : k) * step : -1;
+  };
   for (int k = 0; k < count; ++k) {
-    visit.go_to(index + (stage == Stage::momentum ? count - 1 - k : k) * step);
-    const bool here = keeps && k == 0;
+    visit.go_to(number(k));
+    const bool here = k > 0 || keeps;
     if (stage == Stage::statistics) {
-      visit.load(notes.place(Word::grad, visit.first()));
+      if (k == 0) visit.load(notes.place(Word::grad, visit.first()));
       visit.load_average(Word::row);
       arrived<0>();
-      visit.statistics(k == 0, false, [] {});
+      visit.statistics(k == 0, false, typename V::Another(visit, Word::grad, number(k + 1)), [] {});
     } else if (stage == Stage::momentum) {
       if (!here) visit.load(notes.place(Word::grad, visit.first()));
       visit.load_average(Word::row);
       visit.start(notes.place(Word::momentum, visit.first()));
-      visit.momentum(k == 0, NoTurn{}, [] {});
+      visit.momentum(k == 0, typename V::Another(visit, Word::grad, number(k + 1)), NoTurn{}, [] {});
     } else {
       if (!here) visit.load(notes.place(Word::momentum, visit.first()));
       visit.load_average(Word::res_row);
       visit.start(notes.place(Word::param, visit.first()));
-      visit.apply(NoRefill{}, NoTurn{});
+      visit.apply(typename V::Another(visit, Word::momentum, number(k + 1)), NoTurn{});
     }
-    arrived<0>();
     __syncthreads();  // the next piece's numbers go where this one's are looked at
   }
+  arrived<0>();
 }
 
 /// Matrices of more pieces than a team has blocks: all of them take each together, and read again what they cannot
@@ -193,9 +198,9 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
   const int block = static_cast<int>(blockIdx.x) % kMostPieces;
   const auto fill = [&](Refill<W> refill) {
 #pragma unroll
-    for (int q = 0; q < kRegisters; ++q) refill(q, registers[q]);
+    for (int q = 0; q < kRegisters; ++q) refill(q, 0, registers[q]);
 #pragma unroll 1
-    for (int q = kRegisters; q < kItems; ++q) refill(q, items[(q - kRegisters) * kThreads + threadIdx.x]);
+    for (int q = kRegisters; q < kItems; ++q) refill(q, 0, items[(q - kRegisters) * kThreads + threadIdx.x]);
     sent();
   };
   const auto piece_of = [&](int wave) {
@@ -225,12 +230,12 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
         visit.load_average(Word::row);
         visit.start(notes.place(Word::momentum, visit.first()));
         // What is left after the sums per column is seen with the next count.
-        visit.statistics(true, ahead, come);
+        visit.statistics(true, ahead, NoRefill{}, come);
         visit.template finish_columns<true>([&] { wait_for_all(1); });
         come();
         of_later.read_piece(run.a, of_piece);
         wait_for_all(2);
-        visit.momentum(true, Turn(run, wave, 0), come);
+        visit.momentum(true, NoRefill{}, Turn(run, wave, 0), come);
         visit.template finish_columns<false>([&] { wait_for_all(3); });
         come();
         wait_for_all(4);

@@ -36,10 +36,11 @@ struct Visitor : Exchange<Fold, Together> {
   }
 
   [[nodiscard]] __device__ __forceinline__ int64_t first() const { return int64_t{first_row} * cols; }
-  [[nodiscard]] __device__ __forceinline__ W at(int item) const {
+  [[nodiscard]] __device__ __forceinline__ W at(int item) const { return at(item, rows); }
+  [[nodiscard]] __device__ __forceinline__ W at(int item, int of_rows) const {
     const int i = item >> Fold;
     const int j = (item & (kFolds - 1)) * kThreads + thread;
-    return at_item<W>(i, j, i < rows && j * N < cols);
+    return at_item<W>(i, j, i < of_rows && j * N < cols);
   }
   /// Where the first item of it lies,
   [[nodiscard]] __device__ __forceinline__ Place start_of(const Place& piece) const {
@@ -166,9 +167,9 @@ struct Visitor : Exchange<Fold, Together> {
   }
 
   /// (5) for its rows, and the sums over them of the squares, plain and weighted.  Calls left() when the latter are
-  /// left: others need not wait for what follows.
-  template <class Left>
-  __device__ __forceinline__ void statistics(bool first_of_block, bool ahead, const Left& left) {
+  /// left: others need not wait for what follows.  Where an item was, `refill` may bring another piece's.
+  template <class Refill, class Left>
+  __device__ __forceinline__ void statistics(bool first_of_block, bool ahead, Refill refill, const Left& left) {
     thread = ask_for_thread();
     float* averages = notes.template pointer<float>(Word::row) + first_row;
     const float by = notes.rounded(Word::factor);
@@ -186,7 +187,7 @@ struct Visitor : Exchange<Fold, Together> {
     float plain[kFolds][N] = {};
     float weighted[kFolds][N] = {};
     for_items(
-        [&](int item, int k, const Item& g) {
+        [&](int item, int k, Item& g) {
           const float weight = of_row(item);
 #pragma unroll
           for (int n = 0; n < N; ++n) {
@@ -194,14 +195,40 @@ struct Visitor : Exchange<Fold, Together> {
             plain[k % kFolds][n] += x;
             weighted[k % kFolds][n] += x * weight;
           }
+          if (refill.refills()) refill(item, k, g);
           return 0.0F;
         },
         [](int, const float(&)[kGroup]) {});
+    sent();
     leave_columns(plain, 0, first_of_block);
     leave_columns(weighted, 1, first_of_block);
     left();
     sum_averages(Sum::squares, first_of_block);
   }
+
+  /// Brings item after item of another piece of the matrix; a negative number: of none.
+  struct Another {
+    static constexpr bool kAdds = false;
+
+    const Visitor& visit;
+    int rows;
+    Place from;
+
+    __device__ __forceinline__ Another(const Visitor& v, Word data, int number)
+        : visit(v),
+          rows(number < 0 ? 0 : v.all_rows - number * kRows),
+          from(v.start_of(v.notes.place(data, int64_t{number} * kRows * v.cols))) {}
+
+    [[nodiscard]] __device__ __forceinline__ bool refills() const { return rows > 0; }
+    __device__ __forceinline__ void operator()(int item, int k, Item& to) {
+      if (item < kRegisters) {
+        to = F32::load<N>(from, visit.at(item, rows));
+      } else {
+        bring(&to, from, visit.at(item, rows));
+      }
+      visit.go_on(from, k);
+    }
+  };
 
   /// What of momentum or parameters is on its way.
   __device__ __forceinline__ Item& ring(int item) const { return items[(kShared + item % kGroup) * kThreads + thread]; }
@@ -216,10 +243,10 @@ struct Visitor : Exchange<Fold, Together> {
   }
 
   /// (7) to (10): the momentum, and the sums of the instability.  Parameters are sent for when room is left, if they
-  /// come next.
+  /// come next, and the momentum stays unless another piece's gradient comes.
   /// Waits for its turn as late as it can, and ends it with the last element.
-  template <class Turn, class Left>
-  __device__ __forceinline__ void momentum(bool first_of_block, const Turn& turn, const Left& left) {
+  template <class Refill, class Turn, class Left>
+  __device__ __forceinline__ void momentum(bool first_of_block, Refill refill, const Turn& turn, const Left& left) {
     thread = ask_for_thread();
     const unsigned before = turn.look();
     double sums[2];
@@ -248,19 +275,24 @@ struct Visitor : Exchange<Fold, Together> {
           const int later = item + kGroup;
           if (Together || later < kItems) bring(&ring(k), from, at(later % kItems));
           go_on(from, k);
+          const Item g = stored;
+          if (refill.refills()) refill(item, k, stored);
           sent();
           float u[N];
           float m[N];
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            u[n] = stored.v[n] * by * columns[k % kFolds][n];
+            u[n] = g.v[n] * by * columns[k % kFolds][n];
             m[n] = blend(old.v[n], rate, u[n]);
           }
           F32::store(to, at(item), m);
           go_on(to, k);
+          if (!refill.refills()) {
+#pragma unroll
+            for (int n = 0; n < N; ++n) stored.v[n] = m[n];
+          }
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            stored.v[n] = m[n];
             u[n] = square(u[n] - m[n]);
             over[k % kFolds][n] += u[n];
           }
@@ -303,7 +335,7 @@ struct Visitor : Exchange<Fold, Together> {
           const Item m = stored;
           if (item + kGroup < kItems) bring(&ring(k), from, at(item + kGroup));
           go_on(from, k);
-          refill(item, stored);
+          if (refill.refills()) refill(item, k, stored);
           sent();
           float p[N];
 #pragma unroll
