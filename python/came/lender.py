@@ -147,19 +147,22 @@ class Borrower:
 
 
 class Roster:
-    """Remembers the objects of a list: does another list hold the very same ones?
+    """Remembers the objects of some lists: do others hold the very same ones?
 
-    >>> roster = Roster([first := object(), second := object()])
-    >>> roster.matches([first, second]), roster.matches([second, first]), roster.matches([first])
+    >>> roster = Roster([first := object()], [second := object()])
+    >>> roster.matches([first], [second]), roster.matches([second], [first]), roster.matches([first, second])
     (True, False, False)
     """
 
-    def __init__(self, objects: List[Any]) -> None:
-        self._objects, self._count = objects, len(objects)
-        self._ids = (_ptr * len(objects))(*map(id, objects))
+    def __init__(self, *lists: List[Any]) -> None:
+        self._kept = [list(objects) for objects in lists]
+        self._ids = [((_ptr * len(objects))(*map(id, objects)), len(objects)) for objects in lists]
         self._item = _python("PyList_GetItem")
         self._holds = _function("came_list_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
 
-    def matches(self, objects: List[Any]) -> bool:
+    def matches(self, *lists: List[Any]) -> bool:
         """Identity, not equality, which tensors answer with a tensor."""
-        return len(objects) == self._count and self._holds(objects, self._item, self._ids, self._count) == 1
+        return len(lists) == len(self._ids) and all(
+            len(objects) == count and self._holds(objects, self._item, ids, count) == 1
+            for objects, (ids, count) in zip(lists, self._ids)
+        )

@@ -178,15 +178,14 @@ class Optimizer(torch.optim.Optimizer):
     def _same(self) -> bool:
         return (
             self.state is self._bound_state
-            and self._roster.matches(self._objects())
-            and [len(group["params"]) for group in self.param_groups] == self._sizes
+            and self._roster.matches(*self._objects())
             and self._same_options()
             and not any(param.grad is not None for param in self._idle)
         )
 
-    def _objects(self) -> List[Any]:
-        """All parameters and their states."""
-        return [*chain.from_iterable(map(_params, self.param_groups)), *self.state.values()]
+    def _objects(self) -> List[List[Any]]:
+        """The parameters of each group, and all states."""
+        return [*map(_params, self.param_groups), list(self.state.values())]
 
     def _same_options(self) -> bool:
         if self._bound_values is None:
@@ -221,12 +220,11 @@ class Optimizer(torch.optim.Optimizer):
             Binding(type(self).__name__, members, options, self.state, kernels)
             for (_, kernels), members in sorts.items()
         ]
-        self._bound_state, self._roster = self.state, Roster(self._objects())
+        self._bound_state, self._roster = self.state, Roster(*self._objects())
         self._bound_key = self._key()
         values = list(map(_picker(type(self)), self.param_groups))
         frozen = not any(isinstance(value, (list, Tensor)) for value in chain.from_iterable(values))
         self._bound_values = values if frozen else None
-        self._sizes = [len(group["params"]) for group in self.param_groups]
         if self._released is not None:
             self._released.forget()
 
