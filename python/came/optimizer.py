@@ -185,7 +185,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _objects(self) -> List[List[Any]]:
         """The parameters of each group, and all states."""
-        return [*map(_params, self.param_groups), list(self.state.values())]
+        return [*map(list, map(_params, self.param_groups)), list(self.state.values())]
 
     def _same_options(self) -> bool:
         if self._bound_values is None:

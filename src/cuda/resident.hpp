@@ -18,7 +18,7 @@ inline constexpr int64_t kPiece = int64_t{1} << 15;
 /// A visit is nearly over when so many blocks of a wave are done with it.
 inline constexpr unsigned kNearly = 5;
 
-/// Numbers of f64 that a block leaves for others.
+/// Numbers of f64 that there is room for, for what a block leaves for others: three, and what follows is aligned.
 inline constexpr int kScalars = 4;
 
 /// Counters of turns lie so many apart: each in a line of memory of its own.

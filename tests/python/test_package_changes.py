@@ -111,6 +111,15 @@ def test_biases_may_be_all_that_stays_in_a_group():
     assert not torch.equal(before, net.bias)
 
 
+def test_parameters_of_a_group_need_not_be_a_list():
+    for cls in PAIR:
+        p, optimizer = stepped(cls)
+        optimizer.param_groups[0]["params"] = (p,)
+        for _ in range(2):
+            before = p.detach().clone()
+            assert not torch.equal(before, go_on(p, optimizer))
+
+
 def test_threads_that_compiled_the_same_step_take_turns():
     """They share one call of the operator, as two optimizers of equal shapes and options do."""
     make = torch.Generator().manual_seed(0)

@@ -20,7 +20,7 @@ struct Visitor : Exchange<Fold, Together> {
 
   int rows, all_rows;
   int first_row;
-  float average;  ///< Of that row: of squared gradients, then of the instability.
+  float average;  ///< Of row(): of squared gradients, then of the instability.
   float factor;   ///< Lane k: of row k.
 
   __device__ __forceinline__ Visitor(const ResidentArgs& r, const Notes& n, Item* shared, float* sums,
@@ -167,7 +167,8 @@ struct Visitor : Exchange<Fold, Together> {
   }
 
   /// (5) for its rows, and the sums over them of the squares, plain and weighted.  Calls left() when the latter are
-  /// left: others need not wait for what follows.  Where an item was, `refill` may bring another piece's.
+  /// left: others need not wait for what follows.  Where an item was, `refill` may bring another piece's.  `ahead`: all
+  /// squares in shared memory but the last group's were added up while they came.
   template <class Refill, class Left>
   __device__ __forceinline__ void statistics(bool first_of_block, bool ahead, Refill refill, const Left& left) {
     thread = ask_for_thread();
@@ -312,7 +313,8 @@ struct Visitor : Exchange<Fold, Together> {
     sum_averages(Sum::instability, first_of_block);
   }
 
-  /// (12), (13), likewise; where an item was, `refill` may bring the next piece's.
+  /// (12), (13), likewise; where an item was, `refill` may bring the next piece's, whose squares are added up a group
+  /// later.
   template <class Refill, class Turn>
   __device__ __forceinline__ void apply(Refill refill, const Turn& turn) {
     thread = ask_for_thread();

@@ -87,7 +87,7 @@ __device__ __forceinline__ unsigned glance(const unsigned* counter) {
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   return seen;
 }
-/// The same for one thread, where nothing is read that those who came wrote.
+/// Waits likewise, where nothing is read that those who came wrote.
 __device__ inline void keep_pace(const unsigned* counter, unsigned count) {
   unsigned seen;
   do {
