@@ -65,15 +65,6 @@ struct CodesAs {
       return four_bits(p) ? codes >> (8 * (w.pair_at(p) & 2U)) & 0xffffU : codes;
     }
   };
-  template <class W>
-  __device__ static void send_for(Raw<4>* to, const Place& p, const W& w) {
-    Words::send_for(&to->codes, p, w);
-    copy_later<4>(&to->scale, p.scales + w.block_at(p), w.there);
-  }
-  template <class W>
-  __device__ static Raw<4> taken(const Raw<4>& raw, const Place& p, const W& w) {
-    return {Words::taken(raw.codes, p, w), raw.scale};
-  }
   template <class T, int N>
   __device__ static void decode(const Place& p, const Raw<N>& raw, T (&x)[N]) {
     if (four_bits(p)) {
