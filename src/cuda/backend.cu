@@ -163,20 +163,19 @@ class Call {
     return {nullptr, DType::f64, each, first};
   }
 
-  /// Sends what changes from step to step: addresses and host scalars.
+  /// Collects what changes from step to step: addresses and host scalars.  What one launch cannot take is sent at once,
+  /// the others go with the next.
   void bind() {
-    uint64_t batch[kMostWords];
-    int count = 0;
     int64_t word = 0;
-    ScalarTable after{};
-    const auto flush = [&] {
-      run_bind(args_.words + word - count, batch, count, after, stream_);
-      count = 0;
+    const auto send = [&](const ScalarTable& after) {
+      run_bind(args_, message_, after, stream_);
+      message_.first = word;
+      message_.count = 0;
     };
     const auto put = [&](uint64_t value) {
-      batch[count++] = value;
+      if (message_.count == kMostWords) send({});
+      message_.word[message_.count++] = value;
       ++word;
-      if (count == kMostWords) flush();
     };
     uint64_t addresses = 0;
     // A null pointer says that a tensor is not active; one without elements may be.
@@ -200,10 +199,9 @@ class Call {
     args_.grad_scale = place(step_.grad_scale, word, put);
     args_.found_inf = place(on_device(step_.found_inf) ? step_.found_inf : nullptr, word, put);
     if (args_.step.data != nullptr && args_.step.each == 0) {
-      args_.step.word = word;
-      after = args_.step;
+      args_.step.word = word++;
+      send(args_.step);
     }
-    if (count > 0 || after.data != nullptr) flush();
     aligned_ = addresses % kAlignment == 0;
   }
 
@@ -212,7 +210,9 @@ class Call {
     const bool known = norm >= 0 && phase > norm;
     args_.norm_offset = known ? plan_.phases[static_cast<size_t>(norm)].offset : 0;
     args_.norm_count = known ? plan_.phases[static_cast<size_t>(norm)].count : 0;
-    run_begin(args_, stream_);
+    run_begin(args_, message_, stream_);
+    message_.first += message_.count;
+    message_.count = 0;
   }
 
   /// Slots count what this rank does not hold, and tensors that are not active, as zeros.
@@ -227,6 +227,7 @@ class Call {
   const Kernels& kernels_;
   cudaStream_t stream_;
   Args args_{};
+  Message message_;
   bool aligned_ = false;  ///< Every tensor, for vectors.
 };
 

@@ -2,6 +2,7 @@
 #include "cuda/begin.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/device/moments.cuh"
 #include "cuda/launching.hpp"
@@ -11,27 +12,27 @@ namespace {
 
 constexpr uint64_t kAlignment = 16;
 
-/// Words that one launch carries in its arguments.
+/// A message as a launch carries it in its arguments.
 template <int Count>
 struct Words {
-  uint64_t* to;
+  int64_t first;
   int32_t count;
-  ScalarTable after;  ///< A number that lies on the device and follows them.
   uint64_t value[Count];
 };
 
 template <int Count>
-__global__ void bind_kernel(const __grid_constant__ Words<Count> words) {
+__global__ void bind_kernel(const __grid_constant__ Words<Count> words, uint64_t* to, ScalarTable after) {
   const int k = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (k < words.count) words.to[k] = words.value[k];
-  if (k == words.count && words.after.data != nullptr) {
-    const double number = scalar_at(words.after.data, words.after.dtype, 0);
-    words.to[k] = static_cast<uint64_t>(__double_as_longlong(number));
+  if (k < words.count) to[words.first + k] = words.value[k];
+  if (k == words.count && after.data != nullptr) {
+    const double number = scalar_at(after.data, after.dtype, 0);
+    to[words.first + k] = static_cast<uint64_t>(__double_as_longlong(number));
   }
 }
 
-__device__ double value_of(const Args& a, const ScalarTable& scalar, int64_t k, double fallback) {
-  if (scalar.word >= 0) return __longlong_as_double(static_cast<long long>(a.words[scalar.word + k]));
+template <class Word>
+__device__ double value_of(const Word& word, const ScalarTable& scalar, int64_t k, double fallback) {
+  if (scalar.word >= 0) return __longlong_as_double(static_cast<long long>(word(scalar.word + k)));
   return scalar.data != nullptr ? scalar_at(scalar.data, scalar.dtype, k) : fallback;
 }
 
@@ -39,15 +40,23 @@ __device__ double value_of(const Args& a, const ScalarTable& scalar, int64_t k, 
 constexpr int kBegin = 128;
 constexpr int kPowers = 4;
 
+/// Is a power of a step's number wanted: of beta1, beta2, beta3, or what beta2 grows with?
+__device__ bool is_wanted(int power, Algorithm algorithm, const came_options& o) {
+  if (power == 3) return o.beta2_decay < 0;
+  if (power == 2) return algorithm == Algorithm::came && o.bias_correction != 0;
+  return algorithm == Algorithm::adam || algorithm == Algorithm::adamw || algorithm == Algorithm::lamb;
+}
+
 /// What blocks that keep a matrix on the chip, or take a vector, must know of it.
-__device__ void write_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s, int64_t k) {
-  const uint64_t* pointers = a.words + t.pointers;
+template <class Pointer>
+__device__ void write_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s, int64_t k,
+                            const Pointer& pointer) {
   Sheet& sheet = a.sheets[k];
   const auto put = [&](Word at, uint64_t word) { sheet.word[static_cast<int>(at)] = word; };
   const auto put_number = [&](Word at, double x) { put(at, static_cast<uint64_t>(__double_as_longlong(x))); };
-  const auto put_state = [&](Word at, int8_t state) { put(at, state == 0 ? 0 : pointers[state]); };
-  put(Word::param, pointers[0]);
-  put(Word::grad, pointers[1]);
+  const auto put_state = [&](Word at, int8_t state) { put(at, state == 0 ? 0 : pointer(state)); };
+  put(Word::param, pointer(0));
+  put(Word::grad, pointer(1));
   put_state(Word::momentum, t.states.momentum);
   put_state(Word::row, t.vector ? t.states.full : t.states.row);
   put_state(Word::col, t.states.col);
@@ -71,14 +80,14 @@ __device__ void write_sheet(const Args& a, const TensorTable& t, const came_opti
 }
 
 /// The same of blocks that take a chunk.
+template <class Pointer>
 __device__ void write_moments_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s,
-                                    int64_t k, bool aligned) {
-  const uint64_t* pointers = a.words + t.pointers;
-  const auto state = [&](int8_t at) { return at == 0 ? 0 : pointers[at]; };
+                                    int64_t k, const Pointer& pointer, bool aligned) {
+  const auto state = [&](int8_t at) { return at == 0 ? 0 : pointer(at); };
   const Rates<float> rates(o, s, a.algorithm == Algorithm::adamw, 1.0);
   const int64_t row = t.first_batch * t.whole_rows + t.first_row;
-  a.moments[k] = {.param = pointers[0],
-                  .grad = pointers[1],
+  a.moments[k] = {.param = pointer(0),
+                  .grad = pointer(1),
                   .momentum = state(t.states.momentum),
                   .momentum_scale = state(t.states.momentum_scale),
                   .second = state(t.states.second),
@@ -115,17 +124,20 @@ __device__ void raise_counter(const ScalarTable& step, int64_t k) {
   }
 }
 
-/// Reads a step's scalars for every tensor, counts the step, and makes counters of arrivals ready.  A counter that all
-/// tensors share is read from where it was copied to, because some block raises it.
-__global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ Args a) {
+/// Writes the last words, reads a step's scalars for every tensor, counts the step, and makes counters of arrivals
+/// ready. A counter that all tensors share is read from where it was copied to, because some block raises it.
+template <int Count>
+__global__ void __launch_bounds__(kBegin)
+    begin_kernel(const __grid_constant__ Args a, const __grid_constant__ Words<Count> words) {
   const Team<kBegin> team;
   if (is_skipped(a)) return;
+  const auto word = [&](int64_t k) { return k >= words.first ? words.value[k - words.first] : a.words[k]; };
   double norm = 0;
   if (a.norm_count > 0) {
     const double* squares = a.reductions + a.norm_offset;
     norm = sqrt(team.sum_of(a.norm_count, [&](int64_t k) { return squares[k]; }));
   }
-  const double scale = value_of(a, a.grad_scale, 0, 1.0);
+  const double scale = value_of(word, a.grad_scale, 0, 1.0);
   const int64_t first = blockIdx.x * int64_t{kBegin} + team.rank;
   const int64_t all = gridDim.x * int64_t{kBegin};
   const int power = team.rank % kPowers;
@@ -135,15 +147,16 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ A
     const TensorTable& t = a.tensors[k];
     const came_options& o = a.groups[t.group];
     Scalars s{};
-    s.lr = value_of(a, a.lr, t.group, o.lr);
-    s.count = (there ? value_of(a, a.step, a.step.each != 0 ? k : 0, 0.0) : 0.0) + 1;
+    s.lr = value_of(word, a.lr, t.group, o.lr);
+    s.count = (there ? value_of(word, a.step, a.step.each != 0 ? k : 0, 0.0) : 0.0) + 1;
     double factor = 1 / scale;
     if (o.max_grad_norm != 0 && norm != 0) {  // (2)
       factor = isfinite(norm) ? factor * fmin(1.0, o.max_grad_norm / (norm + 1e-6)) : 0.0;
     }
     s.factor = o.maximize != 0 ? -factor : factor;
     const double of = power == 0 ? o.beta1 : power == 1 ? o.beta2 : power == 2 ? o.beta3 : s.count;
-    const double correction = 1 - pow(of, power < 3 ? s.count : o.beta2_decay);
+    const bool wanted = is_wanted(power, a.algorithm, o);
+    const double correction = wanted ? 1 - pow(of, power < 3 ? s.count : o.beta2_decay) : 0.0;
     const auto from = [&](int other) { return __shfl_sync(kAll, correction, (team.rank - power + other) % kWarp); };
     s.correction1 = from(0);
     s.correction2 = from(1);
@@ -155,60 +168,69 @@ __global__ void __launch_bounds__(kBegin) begin_kernel(const __grid_constant__ A
       s.keys[stream] = algorithms::rounding_key(o.seed, static_cast<uint64_t>(s.count), t.id,
                                                 static_cast<algorithms::Stream>(stream));
     }
-    const uint64_t* pointers = a.words + t.pointers;
-    s.active = pointers[1] != 0;
-    uint64_t addresses = pointers[0] | pointers[1];
+    const auto pointer = [&](int at) { return word(t.pointers + at); };
+    s.active = pointer(1) != 0;
+    uint64_t addresses = pointer(0) | pointer(1);
     for (const int8_t at : {t.states.momentum, t.states.second, t.states.full, t.states.res_full}) {
-      if (at != 0) addresses |= pointers[at];
+      if (at != 0) addresses |= pointer(at);
     }
     const bool rows_fit = t.cols % kColumns == 0 || t.batch * t.rows == 1;
     const bool aligned = addresses % kAlignment == 0;
     s.vectors = aligned && rows_fit;
     a.scalars[k] = s;
-    if (t.resident || t.vector) write_sheet(a, t, o, s, k);
-    if (t.flat) write_moments_sheet(a, t, o, s, k, aligned);
+    if (t.resident || t.vector) write_sheet(a, t, o, s, k, pointer);
+    if (t.flat) write_moments_sheet(a, t, o, s, k, pointer, aligned);
     a.agreements[k] = 0;
     a.arrivals[a.block_count + k] = 0;
     if (a.raises != 0 && a.step.each != 0 && s.active != 0) raise_counter(a.step, k);
   }
+  for (int64_t k = first; k < words.count; k += all) a.words[words.first + k] = words.value[k];
   for (int64_t k = first; k < a.block_count; k += all) a.arrivals[k] = 0;
   for (int64_t k = first; k < a.turn_count; k += all) a.turns[k] = 0;
   if (a.raises != 0 && a.step.each == 0 && first == 0) raise_counter(a.step, 0);
 }
 
-template <int Count>
-void bind_as(uint64_t* to, const uint64_t* words, int count, const ScalarTable& after, cudaStream_t stream) {
-  constexpr int kThreads = 128;
-  Words<Count> batch;
-  batch.to = to;
-  batch.count = count;
-  batch.after = after;
-  std::copy_n(words, count, batch.value);
-  run_kernel(bind_kernel<Count>, {count / kThreads + 1, kThreads, 0, stream, Manner::after}, batch);
+/// Calls f with a message as arguments, the smallest that hold it: a launch copies all of its own.
+template <class F>
+void with_words(const Message& message, const F& f) {
+  const auto fill = [&]<int Count>(std::integral_constant<int, Count>) {
+    Words<Count> words;
+    words.first = message.first;
+    words.count = message.count;
+    std::copy_n(message.word, message.count, words.value);
+    f(words);
+  };
+  if (message.count <= 512) return fill(std::integral_constant<int, 512>{});
+  if (message.count <= 1024) return fill(std::integral_constant<int, 1024>{});
+  if (message.count <= 2048) return fill(std::integral_constant<int, 2048>{});
+  if (message.count <= 3072) return fill(std::integral_constant<int, 3072>{});
+  fill(std::integral_constant<int, kMostWords>{});
 }
 
 }  // namespace
 
-// With the smallest arguments that hold them: a launch copies all of its own.
-void run_bind(uint64_t* to, const uint64_t* words, int count, const ScalarTable& after, cudaStream_t stream) {
-  if (count <= 512) return bind_as<512>(to, words, count, after, stream);
-  if (count <= 1024) return bind_as<1024>(to, words, count, after, stream);
-  if (count <= 2048) return bind_as<2048>(to, words, count, after, stream);
-  if (count <= 3072) return bind_as<3072>(to, words, count, after, stream);
-  bind_as<kMostWords>(to, words, count, after, stream);
+void run_bind(const Args& args, const Message& message, const ScalarTable& after, cudaStream_t stream) {
+  constexpr int kThreads = 128;
+  with_words(message, [&]<int Count>(const Words<Count>& words) {
+    run_kernel(bind_kernel<Count>, {message.count / kThreads + 1, kThreads, 0, stream, Manner::after}, words,
+               args.words, after);
+  });
 }
 
 bool launches_overlap() {
   constexpr int kSince = 90;
   cudaFuncAttributes attributes{};
-  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(begin_kernel)), "kernels");
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(begin_kernel<512>)), "kernels");
   return attributes.ptxVersion >= kSince;
 }
 
-void run_begin(const Args& args, cudaStream_t stream) {
+void run_begin(const Args& args, const Message& message, cudaStream_t stream) {
   constexpr int64_t kMost = 64;
   const int64_t blocks = std::clamp<int64_t>((args.tensor_count * kPowers + kBegin - 1) / kBegin, 1, kMost);
-  run_kernel(begin_kernel, {blocks, kBegin, 0, stream, Manner::after}, args);
+  with_words(message, [&]<int Count>(const Words<Count>& words) {
+    static_assert(sizeof(Args) + sizeof words <= 32764);
+    run_kernel(begin_kernel<Count>, {blocks, kBegin, 0, stream, Manner::after}, args, words);
+  });
 }
 
 }  // namespace came::cuda

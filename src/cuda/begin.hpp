@@ -8,16 +8,23 @@
 namespace came::cuda {
 
 /// Most words that one launch sends: its arguments may take 32,764 bytes.
-inline constexpr int kMostWords = 4056;
+inline constexpr int kMostWords = 4032;
 
-/// Sends words to the workspace, and after them a number that lies on the device, if there is one.
-void run_bind(uint64_t* to, const uint64_t* words, int count, const ScalarTable& after, cudaStream_t stream);
+/// Addresses and host scalars on their way to the workspace.
+struct Message {
+  int64_t first = 0;  ///< Number of the first of them in the workspace.
+  int32_t count = 0;
+  uint64_t word[kMostWords];
+};
+
+/// Sends words, and after them a number that lies on the device, if there is one.
+void run_bind(const Args& args, const Message& message, const ScalarTable& after, cudaStream_t stream);
 
 /// May a launch begin before the one before it is over?  Not on older devices, nor where kernels were compiled for
 /// them.
 bool launches_overlap();
 
-/// Reads scalars, counts the step, and writes what blocks must know of each tensor.
-void run_begin(const Args& args, cudaStream_t stream);
+/// Sends the last words, reads scalars, counts the step, and writes what blocks must know of each tensor.
+void run_begin(const Args& args, const Message& message, cudaStream_t stream);
 
 }  // namespace came::cuda

@@ -195,8 +195,8 @@ bool is_resident(const core::Plan& plan, const TensorTable& t) {
   return kind_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Kind::f32_f32;
 }
 
-/// Does one block take it through a step?  Everything is f32, of aligned elements one after the other, and nothing is
-/// to be known but the size of its update.
+/// Is it taken through a step in one launch?  Everything is f32, of aligned elements one after the other, and nothing
+/// is to be known but the size of its update.
 bool is_vector(const core::Plan& plan, const TensorTable& t) {
   const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
   const bool f32 = t.dtype == DType::f32 && t.grad_dtype == DType::f32 && t.momentum_dtype == DType::f32;
@@ -235,6 +235,30 @@ bool is_strips(const core::Plan& plan, const TensorTable& t) {
          t.cols >= kNarrowest && t.cols <= kWidest && o.cautious == 0 && o.scale_parameter == 0;
 }
 
+/// What blocks take of vectors, those of the longest first: they take longest.  Up to `most` blocks share vectors, a
+/// tile each.
+std::vector<VectorTable> vectors_of(const Content& c, int64_t most) {
+  std::vector<VectorTable> vectors;
+  for (const TensorTable& t : c.tensors) {
+    if (!t.vector) continue;
+    const Part& tile = c.tiles[static_cast<size_t>(t.tile)];
+    const auto tiles = static_cast<int32_t>(t.tiles);
+    vectors.push_back({static_cast<int32_t>(&t - c.tensors.data()), static_cast<int32_t>(t.cols),
+                       static_cast<int32_t>(tile.cols), tiles, 0, tiles, tile.partial});
+  }
+  std::stable_sort(vectors.begin(), vectors.end(),
+                   [](const VectorTable& a, const VectorTable& b) { return a.elements > b.elements; });
+  std::vector<VectorTable> shared;
+  for (VectorTable vector : vectors) {
+    if (vector.tiles > 1 && vector.tiles <= most) {
+      most -= vector.tiles;
+      vector.count = 1;
+    }
+    for (; vector.first < vector.tiles; vector.first += vector.count) shared.push_back(vector);
+  }
+  return shared;
+}
+
 }  // namespace
 
 Content content_of(const core::Plan& plan) {
@@ -267,16 +291,8 @@ Content content_of(const core::Plan& plan) {
     for (TensorTable& t : c.tensors) t.strips = is_strips(plan, t);
   }
   std::tie(c.pieces, c.residents) = waves_of(c.tensors);
-  for (TensorTable& t : c.tensors) {
-    t.vector = is_vector(plan, t);
-    if (!t.vector) continue;
-    const int64_t each = c.tiles[static_cast<size_t>(t.tile)].cols;
-    c.vectors.push_back({static_cast<int32_t>(&t - c.tensors.data()), static_cast<int32_t>(t.cols),
-                         static_cast<int32_t>(each), static_cast<int32_t>(t.tiles)});
-  }
-  // The longest first: one after the other they would be the last.
-  std::stable_sort(c.vectors.begin(), c.vectors.end(),
-                   [](const VectorTable& a, const VectorTable& b) { return a.elements > b.elements; });
+  for (TensorTable& t : c.tensors) t.vector = is_vector(plan, t);
+  c.vectors = vectors_of(c, has_room(plan.device_index) ? kMostSharing : 0);
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     const PhaseKind kind = plan.phases[phase].kind;
     std::vector<Part> parts[kForms][2][kKinds];  // by whether they are vectors

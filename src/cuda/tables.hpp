@@ -63,7 +63,7 @@ struct TensorTable {
   Owner owner;
   bool factored, sharded, per_matrix;
   bool resident;    ///< Stays on the chip during a step.
-  bool vector;      ///< One block takes it through a step.
+  bool vector;      ///< Taken through a step in one launch.
   bool flat;        ///< Taken in chunks: nothing depends on rows and columns.
   bool strips;      ///< Rows are taken in strips by the visits that reduce.
   bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
@@ -190,12 +190,15 @@ struct Launch {
   bool beside;     ///< Runs beside the launch before it.
 };
 
-/// A vector that one block takes through a step, tile by tile.
+/// What one block takes of a vector through a step, tile by tile.
 struct VectorTable {
   int32_t tensor;
-  int32_t elements;
-  int32_t each;  ///< Elements of a tile,
-  int32_t tiles;
+  int32_t elements;  ///< Of the whole vector.
+  int32_t each;      ///< Elements of a tile,
+  int32_t tiles;     ///< of which it has so many.
+  int32_t first;     ///< The block's first tile,
+  int32_t count;     ///< and how many it takes: all, or one.
+  int64_t sums;      ///< Where blocks that share it leave a number for each tile, in the workspace.
 };
 /// Most elements of a tile, and most tiles of a vector.
 inline constexpr int kVectorTile = 4096;

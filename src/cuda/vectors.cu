@@ -1,8 +1,10 @@
 // CAME on vectors in f32, all phases in one launch: docs/algorithms.md, equations (5) to (9) and (13) without rows and
-// columns.  A block takes a vector; what it adds up, and in which order, is what phases one by one do.
+// columns.  A block takes a vector, or a tile of a long one; what is added up, and in which order, is what phases one
+// by one do.
 //
 // A step has hundreds of vectors and they hold next to nothing: what they cost is the waiting for one load after the
-// other.  Hence all are sent for at once, and tiles of a long vector are taken two at a time.
+// other.  Hence all are sent for at once.  Blocks that share a vector wait for each other; they are few, and begin
+// first.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/notes.cuh"
 #include "cuda/device/update.cuh"
@@ -12,11 +14,8 @@ namespace {
 
 using Four = Vector<float, kColumns>;
 
-/// Fours of a tile, and of the tiles that are under way at once, that a thread takes.
+/// Fours of a tile that a thread takes.
 constexpr int kFours = kVectorTile / (kWide * kColumns);
-constexpr int kTilesAtOnce = 2;
-constexpr int kAtOnce = kTilesAtOnce * kFours;
-static_assert(kVectorTiles % kTilesAtOnce == 0);
 
 /// `count` of them are left of the vector, perhaps fewer than four, or none.
 __device__ __forceinline__ Four load_four(const float* from, int count) {
@@ -39,7 +38,7 @@ __device__ __forceinline__ void store_four(float* to, int count, const Four& x) 
   }
 }
 
-__global__ void __launch_bounds__(kWide) vectors_kernel(const __grid_constant__ Args a, const VectorTable* vectors) {
+__global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant__ Args a, const VectorTable* vectors) {
   if (is_skipped(a)) return;
   const VectorTable vector = vectors[blockIdx.x];
   Notes notes;
@@ -53,20 +52,22 @@ __global__ void __launch_bounds__(kWide) vectors_kernel(const __grid_constant__ 
   const float factor = notes.rounded(Word::factor);
   // All of it is on its way before anybody waits for any.
   constexpr int kStride = kLine / static_cast<int>(sizeof(float));
+  const int last = vector.first + vector.count;
+  const int last_element = last < vector.tiles ? last * vector.each : vector.elements;
 #pragma unroll 1
-  for (int k = team.rank * kStride; k < vector.elements; k += kWide * kStride) {
+  for (int k = vector.first * vector.each + team.rank * kStride; k < last_element; k += kWide * kStride) {
     fetch_ahead(grad + k);
     fetch_ahead(full + k);
     fetch_ahead(momentum + k);
     fetch_ahead(param + k);
   }
-  // Calls body(k, first, count) for the fours of some tiles that are this thread's.
+  // Calls body(k, first, count) for the fours of a tile that are this thread's.
   const auto for_fours = [&](int tile, const auto& body) {
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int begin = (tile + k / kFours) * vector.each;
+    for (int k = 0; k < kFours; ++k) {
+      const int begin = tile * vector.each;
       const int end = begin + vector.each < vector.elements ? begin + vector.each : vector.elements;
-      const int first = begin + (k % kFours * kWide + team.rank) * kColumns;
+      const int first = begin + (k * kWide + team.rank) * kColumns;
       body(k, first, first < end ? end - first : 0);
     }
   };
@@ -75,14 +76,14 @@ __global__ void __launch_bounds__(kWide) vectors_kernel(const __grid_constant__ 
   const float rate2 = notes.rounded(Word::rate2);
   const float eps = notes.rounded(Word::eps1);
 #pragma unroll 1
-  for (int tile = 0; tile < vector.tiles; tile += kTilesAtOnce) {
-    Four g[kAtOnce];
-    Four v[kAtOnce];
+  for (int tile = vector.first; tile < last; ++tile) {
+    Four g[kFours];
+    Four v[kFours];
     for_fours(tile, [&](int k, int first, int count) {
       g[k] = load_four(grad + first, count);
       v[k] = load_four(full + first, count);
     });
-    double sum[kTilesAtOnce] = {};
+    double sum = 0;
     for_fours(tile, [&](int k, int first, int count) {
       float mine = 0;
 #pragma unroll
@@ -92,19 +93,24 @@ __global__ void __launch_bounds__(kWide) vectors_kernel(const __grid_constant__ 
         if (n < count) mine += Update<float>::full_square(x, v[k].v[n]);
       }
       store_four(full + first, count, v[k]);
-      sum[k / kFours] += static_cast<double>(mine);
+      sum += static_cast<double>(mine);
     });
-#pragma unroll
-    for (int t = 0; t < kTilesAtOnce; ++t) {
-      sum[t] = over_lanes<Add>(sum[t], kWarp);
-      if (team.rank % kWarp == 0) sums[tile + t][team.rank / kWarp] = sum[t];
-    }
+    sum = over_lanes<Add>(sum, kWarp);
+    if (team.rank % kWarp == 0) sums[tile - vector.first][team.rank / kWarp] = sum;
   }
   __syncthreads();
   double sum = 0;  // of a tile, in as many threads as there are tiles
-  if (team.rank < vector.tiles) {
+  if (team.rank < vector.count) {
 #pragma unroll 1
     for (const double of_warp : sums[team.rank]) sum += of_warp;
+  }
+  if (vector.count < vector.tiles) {
+    double* of_tiles = a.workspace + vector.sums;
+    if (team.rank < vector.count) of_tiles[vector.first + team.rank] = sum;
+    auto* counter = notes.pointer<unsigned>(Word::counter);
+    raise(counter);
+    await(counter, static_cast<unsigned>(vector.tiles));
+    sum = team.rank < vector.tiles ? __ldcg(of_tiles + team.rank) : 0.0;
   }
   const double rms = sqrt(team.sum(sum) / static_cast<double>(vector.elements));
   const double most = notes.number(Word::clip);
@@ -114,11 +120,11 @@ __global__ void __launch_bounds__(kWide) vectors_kernel(const __grid_constant__ 
   const float lr = notes.rounded(Word::lr);
   const float decay = notes.rounded(Word::decay);
 #pragma unroll 1
-  for (int tile = 0; tile < vector.tiles; tile += kTilesAtOnce) {
-    Four g[kAtOnce];
-    Four v[kAtOnce];
-    Four m[kAtOnce];
-    Four p[kAtOnce];
+  for (int tile = vector.first; tile < last; ++tile) {
+    Four g[kFours];
+    Four v[kFours];
+    Four m[kFours];
+    Four p[kFours];
     for_fours(tile, [&](int k, int first, int count) {
       g[k] = load_four(grad + first, count);
       v[k] = load_four(full + first, count);

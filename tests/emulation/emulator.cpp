@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -135,16 +136,39 @@ bool Emulator::go_on(Block& block) {
   return std::exchange(block.asleep, any ? block.asleep : 0) != 0 || any;
 }
 
+bool Emulator::run_alone(Block& block) {
+  for (int64_t turn = 0; block.left > 0; ++turn) {
+    paused_ = false;
+    if (!go_on(block) || turn == kPatience) throw std::runtime_error("threads wait for each other for ever");
+    if (paused_) return block.left == 0;
+  }
+  return true;
+}
+
 void Emulator::run_one_by_one() {
   std::vector<int> order(static_cast<size_t>(shape_.blocks));
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random_);
-  Block block;
-  for (const int number : order) {
-    begin(block, number, 0);
-    for (int64_t turn = 0; block.left > 0; ++turn) {
-      if (!go_on(block) || turn == kPatience) throw std::runtime_error("threads wait for each other for ever");
+  auto next = order.begin();
+  std::deque<Block> places;  // as many as have been under way at the same time
+  std::vector<size_t> vacant;
+  std::vector<size_t> waiting;
+  for (int64_t turn = 0; next != order.end() || !waiting.empty(); ++turn) {
+    if (turn == kPatience) throw std::runtime_error("blocks wait for each other for ever");
+    if (next != order.end() && (waiting.empty() || random_() % 2 == 0)) {
+      if (vacant.empty()) {
+        vacant.push_back(places.size());
+        places.emplace_back();
+      }
+      waiting.push_back(vacant.back());
+      vacant.pop_back();
+      begin(places[waiting.back()], *next++, waiting.back() * static_cast<size_t>(shape_.threads));
+    } else {
+      std::swap(waiting[random_() % waiting.size()], waiting.back());
     }
+    if (!run_alone(places[waiting.back()])) continue;
+    vacant.push_back(waiting.back());
+    waiting.pop_back();
   }
 }
 

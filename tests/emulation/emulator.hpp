@@ -21,7 +21,7 @@ class Emulator {
   struct Shape {
     int blocks, threads;
     size_t bytes;   ///< Shared memory of a block.
-    bool together;  ///< All blocks at the same time, or one after the other.
+    bool together;  ///< All blocks at the same time, or one after the other; one that waits lets others begin.
   };
   /// Runs a kernel; throws if threads wait for each other for ever, or lanes of a warp for different things.
   static void launch(const Shape& shape, uint64_t seed, const std::function<void()>& kernel);
@@ -34,7 +34,10 @@ class Emulator {
   static int thread() { return current->me_->thread; }
   static unsigned char* memory() { return current->here_->memory.data(); }
   /// Lets others go on.
-  static void pause() { current->leave(); }
+  static void pause() {
+    current->paused_ = true;
+    current->leave();
+  }
   /// All threads of the block that are still there.
   static void barrier() { meet(current->here_->all, Purpose::barrier); }
   /// All threads of the warp.
@@ -131,6 +134,8 @@ class Emulator {
   bool go_on(Block& block);
   void leave();
   void end(Fiber& fiber);
+  /// Until it waits for another, or is over: then true.
+  bool run_alone(Block& block);
   void run_one_by_one();
   void run_together();
 
@@ -140,6 +145,7 @@ class Emulator {
   std::mt19937_64 random_;
   const std::function<void()>& kernel_;
   void* scheduler_ = nullptr;
+  bool paused_ = false;  ///< Somebody waits for another block.
   bool astray_ = false;  ///< Lanes of a warp wait in different places.
   Block* here_ = nullptr;
   Fiber* me_ = nullptr;
