@@ -163,7 +163,7 @@ def seconds_in_turn(device: Host | Cuda, steps: list[Step], repetitions: int, li
     return np.array(rounds)
 
 
-def host_seconds(device: Host | Cuda, step: Step, repetitions: int = 10) -> float:
+def host_seconds(device: Host | Cuda, step: Step, repetitions: int = 30) -> float:
     """Median seconds until a step returns, which on a GPU is when its work is queued; each finds an empty queue."""
     seconds = []
     for _ in range(repetitions):

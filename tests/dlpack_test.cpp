@@ -223,4 +223,21 @@ TEST_F(DlpackPass, ListsAreComparedByIdentity) {
   EXPECT_EQ(came_list_holds(&list, item, same, 2), 1);
 }
 
+TEST_F(DlpackPass, DictionariesAreComparedByIdentity) {
+  const auto next = [](void* dict, intptr_t* position, void** key, void** value) {
+    auto& values = *static_cast<std::vector<int>*>(dict);
+    if (*position >= static_cast<intptr_t>(values.size())) return 0;
+    *key = nullptr;
+    *value = &values[static_cast<size_t>((*position)++)];
+    return 1;
+  };
+  std::vector<int> values{1, 1, 1};
+  const void* same[4] = {&values[0], &values[1], &values[2], &values[0]};
+  EXPECT_EQ(came_dict_holds(&values, next, same, 3), 1);
+  EXPECT_EQ(came_dict_holds(&values, next, same, 2), 1);
+  EXPECT_EQ(came_dict_holds(&values, next, same, 4), 0);
+  same[1] = &values[2];
+  EXPECT_EQ(came_dict_holds(&values, next, same, 3), 0);
+}
+
 }  // namespace

@@ -236,6 +236,11 @@ CAME_API int64_t came_parameters_borrow(const came_framework* framework, void* l
                                         came_borrowed* borrowed);
 /** Whether the first `count` items of a list are these very objects: 1 or 0. */
 CAME_API int32_t came_list_holds(void* list, came_list_item item, const void* const* objects, int64_t count);
+/** The next entry of a dictionary, from position 0 on, nothing of it handed over; 0: there is none.  PyDict_Next is
+ * one. */
+typedef int (*came_dict_next)(void* dict, intptr_t* position, void** key, void** value);
+/** Whether the first `count` values of a dictionary are these very objects: 1 or 0. */
+CAME_API int32_t came_dict_holds(void* dict, came_dict_next next, const void* const* objects, int64_t count);
 
 /** What a plan knows of one parameter. */
 typedef struct came_tensor_spec {

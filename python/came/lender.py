@@ -147,22 +147,31 @@ class Borrower:
 
 
 class Roster:
-    """Remembers the objects of some lists: do others hold the very same ones?
+    """Remembers the objects of some lists and the values of some dicts: do others hold the very same ones?
 
-    >>> roster = Roster([first := object()], [second := object()])
-    >>> roster.matches([first], [second]), roster.matches([second], [first]), roster.matches([first, second])
+    >>> roster = Roster([first := object()], {"a": (second := object())})
+    >>> roster.matches([first], {"b": second}), roster.matches([second], {"a": first}), roster.matches([first])
     (True, False, False)
     """
 
-    def __init__(self, *lists: List[Any]) -> None:
-        self._kept = [list(objects) for objects in lists]
-        self._ids = [((_ptr * len(objects))(*map(id, objects)), len(objects)) for objects in lists]
-        self._item = _python("PyList_GetItem")
-        self._holds = _function("came_list_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
+    def __init__(self, *holders: Any) -> None:
+        self._kept = [list(_objects(holder)) for holder in holders]  # or another could have the address of one
+        self._ids = [((_ptr * len(kept))(*map(id, kept)), len(kept)) for kept in self._kept]
+        self._item, self._next = _python("PyList_GetItem"), _python("PyDict_Next")
+        self._list = _function("came_list_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
+        self._dict = _function("came_dict_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
 
-    def matches(self, *lists: List[Any]) -> bool:
+    def matches(self, *holders: Any) -> bool:
         """Identity, not equality, which tensors answer with a tensor."""
-        return len(lists) == len(self._ids) and all(
-            len(objects) == count and self._holds(objects, self._item, ids, count) == 1
-            for objects, (ids, count) in zip(lists, self._ids)
+        return len(holders) == len(self._ids) and all(
+            len(holder) == count and self._holds(holder, ids, count) for holder, (ids, count) in zip(holders, self._ids)
         )
+
+    def _holds(self, holder: Any, ids: Any, count: int) -> bool:
+        if isinstance(holder, dict):
+            return self._dict(holder, self._next, ids, count) == 1
+        return self._list(holder if type(holder) is list else list(holder), self._item, ids, count) == 1
+
+
+def _objects(holder: Any) -> Any:
+    return holder.values() if isinstance(holder, dict) else holder

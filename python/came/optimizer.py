@@ -183,9 +183,9 @@ class Optimizer(torch.optim.Optimizer):
             and not any(param.grad is not None for param in self._idle)
         )
 
-    def _objects(self) -> List[List[Any]]:
-        """The parameters of each group, and all states."""
-        return [*map(list, map(_params, self.param_groups)), list(self.state.values())]
+    def _objects(self) -> List[Any]:
+        """What holds the parameters of each group, and all states."""
+        return [*map(_params, self.param_groups), self.state]
 
     def _same_options(self) -> bool:
         if self._bound_values is None:

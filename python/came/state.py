@@ -14,7 +14,7 @@ _data_ptr = Tensor.data_ptr
 class Watch:
     """Knows whether state that was bound has been replaced: told by slots, or found out."""
 
-    LOOKS = 16  # tensors looked at in each step, in turn, beside the first and the last one
+    LOOKS = 8  # tensors looked at in each step, in turn, beside the first and the last one
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.stale = False

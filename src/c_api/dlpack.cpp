@@ -124,3 +124,13 @@ int32_t came_list_holds(void* list, came_list_item item, const void* const* obje
   }
   return 1;
 }
+
+int32_t came_dict_holds(void* dict, came_dict_next next, const void* const* objects, int64_t count) {
+  intptr_t position = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    void* key = nullptr;
+    void* value = nullptr;
+    if (next(dict, &position, &key, &value) == 0 || value != objects[k]) return 0;
+  }
+  return 1;
+}
