@@ -71,10 +71,10 @@ def measure(subject, running, baseline, shapes: Shapes, device: Host | Cuda, set
     """One row of the table."""
     count = sum(map(math.prod, shapes))
     memory = device.step_memory(running.step)
-    host = host_seconds(device, running.step)
     graph, graph_error = captured(running, device)
     steps = [baseline.step, running.step, *graph]
     seconds = seconds_in_turn(device, steps, settings["repetitions"], settings["time_limit"])
+    host = host_seconds(device, running.step)
     nanoseconds = float(np.median(seconds[:, 1])) / count * 1e9
     moved, buffers = subject.bytes_moved, running.buffer_bytes
     if callable(moved):

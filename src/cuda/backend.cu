@@ -99,7 +99,7 @@ class Call {
   }
 
   void prepare() {
-    const Room room = room_of(plan_);
+    const Room& room = tables_.room;
     auto* workspace = static_cast<double*>(step_.workspace);
     double* own = workspace + plan_.extra_offset;
     args_.tensors = tables_.tensors;
@@ -185,14 +185,12 @@ class Call {
       addresses |= active ? address : 0;
       put(!active ? 0 : data == nullptr ? kNowhere : address);
     };
-    for (size_t k = 0; k < plan_.tensors.size(); ++k) {
-      const core::Tensor& t = plan_.tensors[k];
+    const came_tensor* state = step_.states;
+    for (size_t k = 0; k < tables_.states_of.size(); ++k) {
       const bool active = core::is_active(step_, static_cast<int64_t>(k));
       put_address(active, step_.params[k].data);
       put_address(active, step_.grads[k].data);
-      for (size_t s = 0; s < t.states.size(); ++s) {
-        put_address(active, step_.states[static_cast<size_t>(t.first_state) + s].data);
-      }
+      for (int count = tables_.states_of[k]; count > 0; --count) put_address(active, (state++)->data);
     }
     args_.lr = place(step_.lr, word, put);
     args_.step = place(step_.step, word, put);

@@ -73,7 +73,8 @@ int64_t table_bytes(const core::Plan& plan) {
          bytes_of(c.vectors) + bytes_of(c.pieces);
 }
 
-Tables::Tables(const core::Plan& plan) : device_(plan.device_index) {
+Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.device_index) {
+  for (const core::Tensor& t : plan.tensors) states_of.push_back(static_cast<uint8_t>(t.states.size()));
   int count = 0;
   check(cudaGetDeviceCount(&count), "no CUDA device");
   if (device_ >= count) {

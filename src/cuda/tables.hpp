@@ -252,6 +252,10 @@ class Tables {
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
 
+  // On the host, as every call needs it: a plan's tensors themselves are many lines of memory.
+  Room room{};
+  std::vector<uint8_t> states_of;  ///< Of each tensor, how many.
+
   std::vector<Launch> launches[kPhases];
   const TensorTable* tensors = nullptr;
   const came_options* groups = nullptr;
