@@ -163,19 +163,16 @@ def seconds_in_turn(device: Host | Cuda, steps: list[Step], repetitions: int, li
     return np.array(rounds)
 
 
-def host_seconds(device: Host | Cuda, step: Step, repetitions: int = 20, batches: int = 3) -> float:
-    """Median seconds until a step returns, which on a GPU is when its work is queued; each finds an empty queue.
-
-    The least of several medians: what else the machine does can only add to them.
-    """
-    seconds = np.empty((batches, repetitions))
-    for at in np.ndindex(seconds.shape):
+def host_seconds(device: Host | Cuda, step: Step, repetitions: int = 20) -> float:
+    """Median seconds until a step returns, which on a GPU is when its work is queued; each finds an empty queue."""
+    seconds = []
+    for _ in range(repetitions):
         device.synchronize()
         begin = time.perf_counter()
         step()
-        seconds[at] = time.perf_counter() - begin
+        seconds.append(time.perf_counter() - begin)
     device.synchronize()
-    return float(np.median(seconds, axis=1).min())
+    return float(np.median(seconds))
 
 
 def quartiles(values: np.ndarray) -> dict[str, float]:

@@ -107,6 +107,8 @@ class Call {
     args_.tiles = tables_.tiles;
     args_.parts = tables_.parts;
     args_.chunks = tables_.chunks;
+    args_.soon = reinterpret_cast<const char*>(tables_.vectors);
+    args_.soon_bytes = tables_.soon_bytes;
     args_.tensor_count = static_cast<int64_t>(plan_.tensors.size());
     args_.block_count = tables_.block_count;
     args_.turn_count = tables_.residents == nullptr ? 0 : tables_.residents->turns();

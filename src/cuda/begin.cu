@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "cuda/device/moments.cuh"
+#include "cuda/device/waiting.cuh"
 #include "cuda/launching.hpp"
 
 namespace came::cuda {
@@ -137,9 +138,18 @@ __global__ void __launch_bounds__(kBegin)
     const double* squares = a.reductions + a.norm_offset;
     norm = sqrt(team.sum_of(a.norm_count, [&](int64_t k) { return squares[k]; }));
   }
-  const double scale = value_of(word, a.grad_scale, 0, 1.0);
   const int64_t first = blockIdx.x * int64_t{kBegin} + team.rank;
   const int64_t all = gridDim.x * int64_t{kBegin};
+  // The second cache fetches at once what is looked up one after the other, here and in the launches to come.
+  const auto fetch = [&](const void* from, int64_t bytes) {
+    for (int64_t at = first * kLine; at < bytes; at += all * kLine) fetch_ahead(static_cast<const char*>(from) + at);
+  };
+  fetch(a.tensors, a.tensor_count * static_cast<int64_t>(sizeof(TensorTable)));
+  fetch(a.groups, sizeof(came_options));
+  if (a.step.data != nullptr && a.step.each != 0)
+    fetch(a.step.data, a.tensor_count * static_cast<int64_t>(sizeof(float)));
+  fetch(a.soon, a.soon_bytes);
+  const double scale = value_of(word, a.grad_scale, 0, 1.0);
   const int power = team.rank % kPowers;
   for (int64_t base = 0; base < a.tensor_count; base += all / kPowers) {
     const bool there = base + first / kPowers < a.tensor_count;

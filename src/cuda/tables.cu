@@ -20,6 +20,9 @@ int64_t bytes_of(const std::vector<T>& list) {
 
 int64_t words(int64_t bytes) { return (bytes + 7) / 8; }
 
+/// Bytes of the pieces with which blocks begin, and a few more.
+constexpr int64_t kFirstPieces = 8192;
+
 }  // namespace
 
 void check(int error, const char* what) {
@@ -113,6 +116,7 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
     chunks = copy(c.chunks);
     vectors = copy(c.vectors);
     pieces = copy(c.pieces);
+    soon_bytes = bytes_of(c.vectors) + std::min(bytes_of(c.pieces), kFirstPieces);
   } catch (...) {
     cudaFree(memory_);
     throw;

@@ -211,6 +211,8 @@ struct Args {
   const Part* tiles;
   const Part* parts;    ///< Of the launch,
   const Chunk* chunks;  ///< likewise.
+  const char* soon;     ///< Tables that are read once a step has begun,
+  int64_t soon_bytes;   ///< so many bytes of them.
   int64_t tensor_count, block_count, turn_count;
   // In the workspace.
   double* workspace;
@@ -269,6 +271,7 @@ class Tables {
   // Matrices that stay on the chip: resident.hpp.
   std::unique_ptr<const Residents> residents;
   const PieceTable* pieces = nullptr;
+  int64_t soon_bytes = 0;  ///< From `vectors` on: all of those, and the first pieces.
 
  private:
   void* memory_ = nullptr;

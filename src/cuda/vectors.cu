@@ -75,14 +75,25 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
   __shared__ double sums[kVectorTiles][kWide / kWarp];
   const float rate2 = notes.rounded(Word::rate2);
   const float eps = notes.rounded(Word::eps1);
-#pragma unroll 1
-  for (int tile = vector.first; tile < last; ++tile) {
-    Four g[kFours];
-    Four v[kFours];
+  Four g[kFours];
+  Four v[kFours];
+  Four m[kFours];
+  Four p[kFours];
+  const auto load_squares = [&](int tile) {
     for_fours(tile, [&](int k, int first, int count) {
       g[k] = load_four(grad + first, count);
       v[k] = load_four(full + first, count);
     });
+  };
+  const auto load_others = [&](int tile) {
+    for_fours(tile, [&](int k, int first, int count) {
+      m[k] = load_four(momentum + first, count);
+      p[k] = load_four(param + first, count);
+    });
+  };
+#pragma unroll 1
+  for (int tile = vector.first; tile < last; ++tile) {
+    load_squares(tile);
     double sum = 0;
     for_fours(tile, [&](int k, int first, int count) {
       float mine = 0;
@@ -98,6 +109,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
     sum = over_lanes<Add>(sum, kWarp);
     if (team.rank % kWarp == 0) sums[tile - vector.first][team.rank / kWarp] = sum;
   }
+  load_others(last - 1);
   __syncthreads();
   double sum = 0;  // of a tile, in as many threads as there are tiles
   if (team.rank < vector.count) {
@@ -120,17 +132,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
   const float lr = notes.rounded(Word::lr);
   const float decay = notes.rounded(Word::decay);
 #pragma unroll 1
-  for (int tile = vector.first; tile < last; ++tile) {
-    Four g[kFours];
-    Four v[kFours];
-    Four m[kFours];
-    Four p[kFours];
-    for_fours(tile, [&](int k, int first, int count) {
-      g[k] = load_four(grad + first, count);
-      v[k] = load_four(full + first, count);
-      m[k] = load_four(momentum + first, count);
-      p[k] = load_four(param + first, count);
-    });
+  for (int tile = last - 1;; --tile) {  // which is still here
     for_fours(tile, [&](int k, int first, int count) {
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
@@ -140,6 +142,9 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
       store_four(momentum + first, count, m[k]);
       store_four(param + first, count, p[k]);
     });
+    if (tile == vector.first) break;
+    load_squares(tile - 1);
+    load_others(tile - 1);
   }
 }
 
