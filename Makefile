@@ -67,7 +67,7 @@ bench: ## Build, then measure speed (build/bench.json), also beside other implem
 	.venv/bin/python bench/compare.py --json build/compare.json
 
 # No set-up: a GPU machine may have no network.  It brings nvcc, CMake and Python with torch; Ninja and GoogleTest are used
-# if they are there.  Some eight minutes.  To keep the figures for the documentation: cp build/cuda/gpu.json bench/results/gpu.json
+# if they are there.  Some five minutes.  To keep the figures for the documentation: cp build/cuda/gpu.json bench/results/gpu.json
 GPU_PYTHON ?= python3
 gpu: export PATH := $(PATH):/usr/local/cuda/bin
 gpu: ## Build with CUDA, run the GPU tests, measure beside PyTorch (build/cuda/gpu.json); downloads nothing

@@ -5,6 +5,7 @@ functions read the lists and gradients.  All of them want the interpreter's lock
 """
 
 import ctypes
+from collections import defaultdict
 from typing import Any, List, Optional, Sequence
 
 from .library import library
@@ -168,10 +169,13 @@ class Roster:
         )
 
     def _holds(self, holder: Any, ids: Any, count: int) -> bool:
-        if isinstance(holder, dict):
+        if type(holder) in _DICTS:
             return self._dict(holder, self._next, ids, count) == 1
-        return self._list(holder if type(holder) is list else list(holder), self._item, ids, count) == 1
+        return self._list(holder if type(holder) is list else list(_objects(holder)), self._item, ids, count) == 1
+
+
+_DICTS = (dict, defaultdict)  # whose order is that of C; others may have one of their own
 
 
 def _objects(holder: Any) -> Any:
-    return holder.values() if isinstance(holder, dict) else holder
+    return holder.values() if hasattr(holder, "values") else holder

@@ -198,6 +198,7 @@ class Call {
     args_.step = place(step_.step, word, put);
     args_.grad_scale = place(step_.grad_scale, word, put);
     args_.found_inf = place(on_device(step_.found_inf) ? step_.found_inf : nullptr, word, put);
+    args_.step.each = count_of(*step_.step) == args_.tensor_count ? 1 : 0;
     if (args_.step.data != nullptr && args_.step.each == 0) {
       args_.step.word = word++;
       send(args_.step);

@@ -9,7 +9,8 @@ inline constexpr int kMostPieces = 128;
 /// Teams: as many as a multiprocessor holds blocks.
 inline constexpr int kTeams = 2;
 
-/// Blocks that share vectors and wait for each other, in a launch of others that do not: far fewer than have room.
+/// Blocks that share vectors and wait for each other, in a launch of others that do not: far fewer than a device has
+/// room for, so that several streams may have such launches under way.
 inline constexpr int kMostSharing = 32;
 
 /// Columns of a matrix of fewer pieces are finished thread by thread.

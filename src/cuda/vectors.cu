@@ -3,8 +3,8 @@
 // by one do.
 //
 // A step has hundreds of vectors and they hold next to nothing: what they cost is the waiting for one load after the
-// other.  Hence all are sent for at once.  Blocks that share a vector wait for each other; they are few, and begin
-// first.
+// other.  Hence all are sent for at once.  Blocks that share a vector wait for each other; they are few, and the
+// longest vectors begin first.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/notes.cuh"
 #include "cuda/device/update.cuh"

@@ -119,6 +119,20 @@ TEST_P(CudaBits, AreLeftAloneByFoundInfOnTheDevice) {
   }
 }
 
+/// One counter of one tensor is its own, though as many tensors share as there are.
+TEST_P(CudaBits, OfTheCounterOfASingleTensorFollowWhetherItIsActive) {
+  Trial run({Options(GetParam())}, {spec_of({5, 7}, DType::f32)}, nullptr, core::cuda_backend());
+  run.device_scalars = true;
+  start(run);
+  run.fill_grads(1);
+  for (const uint8_t active : {uint8_t{0}, uint8_t{1}, uint8_t{0}, uint8_t{1}}) {
+    const int64_t before = run.counters[0];
+    run.step.active = &active;
+    run.run();
+    EXPECT_EQ(run.counters[0], before + active);
+  }
+}
+
 TEST_P(CudaBits, OfInactiveTensorsAreLeftAlone) {
   for (const Options& o : option_variants(GetParam())) {
     const std::vector<TensorSpec> list = small_specs();

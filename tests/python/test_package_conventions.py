@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections import OrderedDict, UserDict
 
 import pytest
 import torch
@@ -190,6 +191,22 @@ def test_state_that_is_replaced_is_followed():
         for slot in optimizer.state.values():
             for name, value in slot.items():
                 slot[name] = value.clone()
+    run(twin, others, 4)
+    assert all(same(p, q) for p, q in zip(params, others))
+    assert int(optimizer.state[params[0]]["step"]) == 4
+
+
+@pytest.mark.parametrize("mapping", [dict, OrderedDict, UserDict])
+def test_state_that_is_replaced_is_followed_in_whatever_mapping(mapping):
+    params, others = parameters(torch.float32), parameters(torch.float32)
+    optimizer, twin = came.CAME(params), came.CAME(others)
+    run(optimizer, params, 1)
+    optimizer.state = mapping(optimizer.state)
+    for step in range(1, 4):
+        set_gradients(params, step)
+        optimizer.step()
+        for param, slot in list(optimizer.state.items()):
+            optimizer.state[param] = {name: value.clone() for name, value in slot.items()}
     run(twin, others, 4)
     assert all(same(p, q) for p, q in zip(params, others))
     assert int(optimizer.state[params[0]]["step"]) == 4
