@@ -73,7 +73,7 @@ def gpu_text(document: dict) -> str:
     here = document["machine"]
     gpu = f"{here['gpu']}, CUDA {here['cuda']}, driver {here['driver']}" if "gpu" in here else here["cpu"]
     legend = (
-        "graph: the step replayed; host: until its call returns; buffers: what our plan asks for; temporary: what a "
-        "step takes from torch at most; taken: from the device for good"
+        "graph: the step replayed; host: until its call returns, on the fastest core; buffers: what our plan asks for; "
+        "temporary: what a step takes from torch at most; taken: from the device for good"
     )
     return _text(document, f"{gpu}, torch {here['torch']}", legend, GPU_COLUMNS)

@@ -83,10 +83,10 @@ class Call {
         }
       }
     }
-    if (whole && aligned_ && tables_.vector_count > 0) {
-      run_vectors(args_, tables_.vectors, tables_.vector_count, stream_);
-    }
     if (ends) run_residents(whole);
+    if (whole && aligned_ && tables_.vector_count > 0) {
+      run_vectors(args_, tables_.vectors, tables_.vector_count, tables_.vectors_beside, stream_);
+    }
     check(cudaGetLastError(), "step: a launch failed");
   }
 
@@ -120,6 +120,7 @@ class Call {
     args_.agreements = reinterpret_cast<unsigned long long*>(own + room.agreements);
     args_.sheets = reinterpret_cast<Sheet*>(own + room.sheets);
     args_.moments = reinterpret_cast<MomentsSheet*>(own + room.sheets);
+    args_.sums = own + room.sums;
     args_.turns = reinterpret_cast<unsigned*>(own + room.turns);
     args_.reductions = static_cast<double*>(step_.reductions);
     args_.algorithm = plan_.algorithm;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "algorithms/quantize.hpp"
 #include "core/optimizers/descriptor.hpp"
@@ -244,14 +245,15 @@ std::vector<VectorTable> vectors_of(const Content& c, int64_t most) {
     const Part& tile = c.tiles[static_cast<size_t>(t.tile)];
     const auto tiles = static_cast<int32_t>(t.tiles);
     vectors.push_back({static_cast<int32_t>(&t - c.tensors.data()), static_cast<int32_t>(t.cols),
-                       static_cast<int32_t>(tile.cols), tiles, 0, tiles, tile.partial});
+                       static_cast<int32_t>(tile.cols), tiles, 0, tiles, 0});
   }
   std::stable_sort(vectors.begin(), vectors.end(),
                    [](const VectorTable& a, const VectorTable& b) { return a.elements > b.elements; });
   std::vector<VectorTable> shared;
+  int64_t sums = 0;
   for (VectorTable vector : vectors) {
-    if (vector.tiles > 1 && vector.tiles <= most) {
-      most -= vector.tiles;
+    if (vector.tiles > 1 && vector.tiles <= most - sums) {
+      vector.sums = std::exchange(sums, sums + vector.tiles);
       vector.count = 1;
     }
     for (; vector.first < vector.tiles; vector.first += vector.count) shared.push_back(vector);

@@ -22,8 +22,8 @@ const Kernels& sm3_kernels();
 
 /// `statistics` and CAME's `momentum`, in strips.
 void run_strips(const Args& args, const Launch& launch, cudaStream_t stream);
-/// CAME: all phases of vectors.
-void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, cudaStream_t stream);
+/// CAME: all phases of vectors, perhaps beside the launch before, which must not be the first of the step.
+void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, bool beside, cudaStream_t stream);
 void run_norm(const Args& args, const Launch& launch, cudaStream_t stream);
 /// CAME and Adafactor: statistics of the squared gradient, and `rms`.
 void run_statistics(const Args& args, const Launch& launch, cudaStream_t stream);

@@ -54,7 +54,8 @@ Room room_of(const core::Plan& plan) {
   room.agreements = room.arrivals + words((blocks + tensors) * static_cast<int64_t>(sizeof(unsigned)));
   room.sheets = room.agreements + tensors + kMostPointers;  // some are read that a tensor does not have
   const size_t sheet = plan.algorithm == Algorithm::came ? sizeof(Sheet) : is_adam(plan) ? sizeof(MomentsSheet) : 0;
-  room.turns = room.sheets + words(tensors * static_cast<int64_t>(sheet));
+  room.sums = room.sheets + words(tensors * static_cast<int64_t>(sheet));
+  room.turns = room.sums + (plan.algorithm == Algorithm::came ? kMostSharing : 0);
   return room;
 }
 
@@ -92,6 +93,7 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
   }
   block_count = c.blocks;
   vector_count = static_cast<int64_t>(c.vectors.size());
+  vectors_beside = overlap && c.residents.area > 0;
   if (c.residents.area > 0) {
     Residents found = c.residents;
     found.side_by_side = fits_the_chip();

@@ -198,7 +198,7 @@ struct VectorTable {
   int32_t tiles;     ///< of which it has so many.
   int32_t first;     ///< The block's first tile,
   int32_t count;     ///< and how many it takes: all, or one.
-  int64_t sums;      ///< Where blocks that share it leave a number for each tile, in the workspace.
+  int64_t sums;      ///< Where blocks that share it leave a number for each tile, in Args::sums.
 };
 /// Most elements of a tile, and most tiles of a vector.
 inline constexpr int kVectorTile = 4096;
@@ -221,6 +221,7 @@ struct Args {
   uint64_t* words;
   unsigned* arrivals;              ///< Per block, then per tensor.
   unsigned long long* agreements;  ///< Per tensor.
+  double* sums;                    ///< Of tiles of shared vectors.
   unsigned* turns;                 ///< Of waves.
   Sheet* sheets;                   ///< Per tensor, of those that stay on the chip and of vectors;
   MomentsSheet* moments;           ///< likewise, of those that are taken in chunks.
@@ -236,7 +237,7 @@ struct Args {
 
 /// Doubles of workspace, by what they hold.
 struct Room {
-  int64_t scalars, words, arrivals, agreements, sheets, turns;
+  int64_t scalars, words, arrivals, agreements, sheets, sums, turns;
 };
 Room room_of(const core::Plan& plan);
 int64_t room_in_all(const core::Plan& plan);
@@ -267,6 +268,7 @@ class Tables {
   const VectorTable* vectors = nullptr;
   int64_t block_count = 0;
   int64_t vector_count = 0;
+  bool vectors_beside = false;  ///< Matrices that stay on the chip.
 
   // Matrices that stay on the chip: resident.hpp.
   std::unique_ptr<const Residents> residents;

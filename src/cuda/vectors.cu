@@ -4,7 +4,7 @@
 //
 // A step has hundreds of vectors and they hold next to nothing: what they cost is the waiting for one load after the
 // other.  Hence all are sent for at once.  Blocks that share a vector wait for each other; they are few, and the
-// longest vectors begin first.
+// longest vectors begin first.  Where matrices stay on the chip, vectors take the places of the blocks that end first.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/notes.cuh"
 #include "cuda/device/update.cuh"
@@ -38,7 +38,16 @@ __device__ __forceinline__ void store_four(float* to, int count, const Four& x) 
   }
 }
 
+/// Stands at the beginning of a kernel that may run beside the one before: is not over before that is.  One block waits,
+/// or others would find no place.
+struct LastWaits {
+  __device__ ~LastWaits() {
+    if (blockIdx.x == gridDim.x - 1) await_launch_before();
+  }
+};
+
 __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant__ Args a, const VectorTable* vectors) {
+  const LastWaits last_waits;
   if (is_skipped(a)) return;
   const VectorTable vector = vectors[blockIdx.x];
   Notes notes;
@@ -117,7 +126,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
     for (const double of_warp : sums[team.rank]) sum += of_warp;
   }
   if (vector.count < vector.tiles) {
-    double* of_tiles = a.workspace + vector.sums;
+    double* of_tiles = a.sums + vector.sums;
     if (team.rank < vector.count) of_tiles[vector.first + team.rank] = sum;
     auto* counter = notes.pointer<unsigned>(Word::counter);
     raise(counter);
@@ -150,8 +159,9 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
 
 }  // namespace
 
-void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, cudaStream_t stream) {
-  run_kernel(vectors_kernel, {count, kWide, 0, stream, Manner::after}, args, vectors);
+void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, bool beside, cudaStream_t stream) {
+  const Manner manner = beside ? Manner::beside : Manner::after;
+  run_kernel(vectors_kernel, {count, kWide, 0, stream, manner}, args, vectors);
 }
 
 }  // namespace came::cuda

@@ -64,6 +64,17 @@ TEST(CudaVectors, GiveTheSameBitsPhaseByPhaseAndAtOddAddresses) {
   for (const Options& o : option_variants("came")) expect_same_bits_in_every_way(o, specs());
 }
 
+/// They take the places of the last matrices' blocks as these end.
+TEST(CudaVectors, GiveTheSameBitsBesideMatricesThatStay) {
+  std::vector<TensorSpec> list = specs();
+  for (int k = 0; k < 6; ++k) list.push_back(spec_of({cuda::kMostPieces * 32, 1024}, DType::f32));
+  for (size_t k = 0; k < list.size(); ++k) list[k].id = k + 1;
+  Trial run({Options("came")}, list, nullptr, core::cuda_backend());
+  run.run();
+  EXPECT_EQ(tables_of(run).vectors_beside, cuda::has_room(0));
+  expect_same_bits_in_every_way(Options("came"), list);
+}
+
 /// A step leaves their launches out: what follows in a phase must still wait for the phase before.
 TEST(CudaVectors, MayLeadAPhase) {
   std::vector<TensorSpec> wide{spec_of({70, 512}, DType::bf16), spec_of({300, 512}, DType::bf16),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/device/panel.cuh"
+#include "cuda/device/waiting.cuh"
 #include "cuda/kernels.hpp"
 #include "cuda/launching.hpp"
 
@@ -14,16 +15,8 @@ inline constexpr int kNarrow = 256;
 /// Stands at the beginning of a kernel.  Launches of one phase take different tensors: the next one may begin as soon
 /// as all blocks of this one have, and this one is not over before the one that it ran beside.
 struct Beside {
-  __device__ Beside() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-  }
-  __device__ ~Beside() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-  }
+  __device__ Beside() { let_next_begin(); }
+  __device__ ~Beside() { await_launch_before(); }
   Beside(const Beside&) = delete;
   Beside& operator=(const Beside&) = delete;
 };

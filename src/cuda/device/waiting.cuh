@@ -64,6 +64,19 @@ __device__ __forceinline__ void discard(char* line) {
   asm volatile("discard.global.L2 [%0], %1;" ::"l"(line), "n"(kLine) : "memory");
 }
 
+/// A launch that runs beside this one may begin once all blocks have said so, or are over.
+__device__ inline void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+/// Waits until the launch that this one runs beside, if any, is over.
+__device__ inline void await_launch_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// Counts a block that has come so far; what it wrote before is seen by those who wait for it.
 __device__ inline void raise(unsigned* counter) {
   __syncthreads();
