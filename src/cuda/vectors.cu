@@ -38,8 +38,8 @@ __device__ __forceinline__ void store_four(float* to, int count, const Four& x) 
   }
 }
 
-/// Stands at the beginning of a kernel that may run beside the one before: is not over before that is.  One block waits,
-/// or others would find no place.
+/// Stands at the beginning of a kernel that may run beside the one before: is not over before that is.  One block
+/// waits, or others would find no place.
 struct LastWaits {
   __device__ ~LastWaits() {
     if (blockIdx.x == gridDim.x - 1) await_launch_before();
