@@ -164,14 +164,14 @@ def seconds_in_turn(device: Host | Cuda, steps: list[Step], repetitions: int, li
     return np.array(rounds)
 
 
-def host_seconds(device: Host | Cuda, step: Step, repetitions: int = 12, time_limit: float = 1.0) -> float:
+def host_seconds(device: Host | Cuda, step: Step, repetitions: int = 8, time_limit: float = 2.0) -> float:
     """Seconds until a step returns, which on a GPU is when its work is queued; each finds an empty queue.
 
-    The least of the medians on each core: on a machine that others use, too, some take twice as long for the same.
+    The least of several medians on each core: on a machine that others use, too, some take twice as long for the same.
     """
     cores, medians, began = os.sched_getaffinity(0), [], time.perf_counter()
     try:
-        for core in sorted(cores):
+        for core in 3 * sorted(cores):
             os.sched_setaffinity(0, {core})
             seconds = []
             for _ in range(repetitions):
