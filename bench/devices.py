@@ -164,27 +164,29 @@ def seconds_in_turn(device: Host | Cuda, steps: list[Step], repetitions: int, li
     return np.array(rounds)
 
 
-def host_seconds(device: Host | Cuda, step: Step, repetitions: int = 8, time_limit: float = 2.0) -> float:
+def host_seconds(device: Host | Cuda, step: Step, time_limit: float = 2.0) -> float:
     """Seconds until a step returns, which on a GPU is when its work is queued; each finds an empty queue.
 
-    The least of several medians on each core: on a machine that others use, too, some take twice as long for the same.
+    The least of the medians on each core, up to three times over: on a machine that others use, too, some take twice as
+    long for the same.
     """
-    cores, medians, began = os.sched_getaffinity(0), [], time.perf_counter()
+
+    def seconds() -> float:
+        device.synchronize()
+        begin = time.perf_counter()
+        step()
+        return time.perf_counter() - begin
+
+    cores, medians, began = sorted(os.sched_getaffinity(0)), [], time.perf_counter()
+    repetitions = min(8, max(1, int(time_limit / len(cores) / seconds())))
     try:
-        for core in 3 * sorted(cores):
-            os.sched_setaffinity(0, {core})
-            seconds = []
-            for _ in range(repetitions):
-                device.synchronize()
-                begin = time.perf_counter()
-                step()
-                seconds.append(time.perf_counter() - begin)
-            device.synchronize()
-            medians.append(float(np.median(seconds)))
-            if time.perf_counter() - began > time_limit:
-                break
+        while len(medians) < 3 * len(cores) and (not medians or time.perf_counter() - began < time_limit):
+            for core in cores:
+                os.sched_setaffinity(0, {core})
+                medians.append(float(np.median([seconds() for _ in range(repetitions)])))
     finally:
         os.sched_setaffinity(0, cores)
+        device.synchronize()
     return min(medians)
 
 
