@@ -167,8 +167,8 @@ def seconds_in_turn(device: Host | Cuda, steps: list[Step], repetitions: int, li
 def host_seconds(device: Host | Cuda, step: Step, time_limit: float = 2.0) -> float:
     """Seconds until a step returns, which on a GPU is when its work is queued; each finds an empty queue.
 
-    The least of the medians on each core, up to three times over: on a machine that others use, too, some take twice as
-    long for the same.
+    The least of the medians on each core, up to three times over: cores of one machine were seen to differ by a factor
+    of two.
     """
 
     def seconds() -> float:
