@@ -192,22 +192,52 @@ typedef void* (*came_attribute_get)(void* attribute, void* object, void* type);
 CAME_API int64_t came_tensors_borrow(came_tensor* tensors, int64_t count, void* list, came_list_item item,
                                      const void* none, came_dlpack_lend lend);
 
+/** Writes a property of the tensor behind a handle to `value`; 0: done.  Those of torch's stable C interface do. */
+typedef int32_t (*came_handle_get)(void* handle, void* value);
+
+/** How tensors are described that have handles: faster than a description as a whole, since nothing is counted. */
+typedef struct came_handles {
+  uint32_t struct_size;         /**< sizeof(came_handles). */
+  int32_t offset;               /**< Bytes from an object to its handle. */
+  came_handle_get layout;       /**< int32_t: `strided`, or something without addresses. */
+  came_handle_get data;         /**< void*: the first element. */
+  came_handle_get shape;        /**< const int64_t*: sizes, not handed over. */
+  came_handle_get strides;      /**< const int64_t*: in elements, not handed over. */
+  came_handle_get ndim;         /**< int64_t. */
+  came_handle_get dtype;        /**< int32_t: one of those below, or another. */
+  came_handle_get device;       /**< int32_t: `cpu`, `cuda` or another. */
+  came_handle_get device_index; /**< int32_t. */
+  int32_t strided;              /**< What the framework calls a strided layout, */
+  int32_t cpu;                  /**< the host, */
+  int32_t cuda;                 /**< a CUDA device, */
+  int32_t f64;                  /**< double, */
+  int32_t f32;                  /**< float, */
+  int32_t bf16;                 /**< bfloat16 */
+  int32_t f16;                  /**< and half. */
+  int32_t reserved;             /**< Zero. */
+} came_handles;
+
+/** Initial value of a came_handles. */
+#define CAME_HANDLES_INIT \
+  { sizeof(came_handles), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
 /** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants.
  */
 typedef struct came_framework {
-  uint32_t struct_size;   /**< sizeof(came_framework). */
-  int32_t reserved;       /**< Zero. */
-  came_list_item item;    /**< Reads the list of parameters. */
-  came_list_put put;      /**< Writes the list of gradients. */
-  came_attribute_get get; /**< Reads `gradient`. */
-  void* gradient;         /**< The attribute that is the gradient of a parameter: Tensor.grad. */
-  const void* none;       /**< What stands for no gradient: None. */
-  came_dlpack_lend lend;  /**< Describes a tensor. */
+  uint32_t struct_size;        /**< sizeof(came_framework). */
+  int32_t reserved;            /**< Zero. */
+  came_list_item item;         /**< Reads the list of parameters. */
+  came_list_put put;           /**< Writes the list of gradients. */
+  came_attribute_get get;      /**< Reads `gradient`. */
+  void* gradient;              /**< The attribute that is the gradient of a parameter: Tensor.grad. */
+  const void* none;            /**< What stands for no gradient: None. */
+  came_dlpack_lend lend;       /**< Describes a tensor. */
+  const came_handles* handles; /**< Describes it in place of `lend`; may be NULL. */
 } came_framework;
 
 /** Initial value of a came_framework. */
 #define CAME_FRAMEWORK_INIT \
-  { sizeof(came_framework), 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_framework), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What came_parameters_borrow fills: arrays of `count`. */
 typedef struct came_borrowed {

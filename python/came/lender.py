@@ -1,12 +1,13 @@
 """A framework's tensors read in C: a call per list, where Python would need several per tensor.
 
-A class of tensors that has DLPack's exchange interface, as torch's has from 2.10 on, describes its tensors to C; CPython's own
-functions read the lists and gradients.  All of them want the interpreter's lock, which ctypes.PyDLL keeps.
+A class of tensors that has DLPack's exchange interface, as torch's has from 2.10 on, describes its tensors to C; where they
+have handles, too, those are faster.  CPython's own functions read the lists and gradients.  All of them want the interpreter's
+lock, which ctypes.PyDLL keeps.
 """
 
 import ctypes
 from collections import defaultdict
-from typing import Any, List, Optional, Sequence
+from typing import AbstractSet, Any, List, Optional, Sequence
 
 from .library import library
 from .native import Call, Sized, Table
@@ -14,6 +15,17 @@ from .native import Tensor as _Tensor
 
 _ptr, _i32, _i64, _u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
 _DESCR_GET = 54  # Py_tp_descr_get of the stable ABI
+
+
+class Handles(Sized):
+    """came_handles."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("offset", _i32),
+        *((name, _ptr) for name in ("layout", "data", "shape", "strides", "ndim", "dtype", "device", "device_index")),
+        *((name, _i32) for name in ("strided", "cpu", "cuda", "f64", "f32", "bf16", "f16", "reserved")),
+    ]
 
 
 class Framework(Sized):
@@ -28,6 +40,7 @@ class Framework(Sized):
         ("gradient", _ptr),
         ("none", _ptr),
         ("lend", _ptr),
+        ("handles", _ptr),
     ]
 
 
@@ -67,7 +80,7 @@ class Lender:
 
     _LEND = 40  # where dltensor_from_py_object_no_sync lies in version 1 of the interface
 
-    def __init__(self, tensor_class: Any, capsule: Any) -> None:
+    def __init__(self, tensor_class: Any, capsule: Any, handles: Optional[Handles], plain: AbstractSet[Any]) -> None:
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = _ptr, [ctypes.py_object, ctypes.c_char_p]
         interface = pointer(capsule, b"dlpack_exchange_api")
@@ -76,16 +89,22 @@ class Lender:
         self._item = _python("PyList_GetItem")
         self._borrow = _function("came_tensors_borrow", _i64, _ptr, _i64, ctypes.py_object, _ptr, _ptr, _ptr)
         self.gradient = tensor_class.grad
-        self.framework = self._make_framework()
+        self.plain, self._handles = plain, handles  # which the frameworks point at
+        self.framework, self.fast = self._make_framework(None), self._make_framework(handles)
 
     @classmethod
-    def of(cls, tensor_class: Any) -> "Optional[Lender]":
-        """The lender of a class; None if it has none that is understood here."""
+    def of(cls, tensor_class: Any, handles: Optional[Handles] = None, plain: AbstractSet[Any] = frozenset()) -> "Optional[Lender]":
+        """The lender of a class; None if it has none that is understood here.
+
+        Args:
+            handles: how to describe its tensors by handles.
+            plain: the classes whose objects have one.
+        """
         capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
-        made = cls(tensor_class, capsule) if capsule is not None else None
+        made = cls(tensor_class, capsule, handles, plain) if capsule is not None else None
         return made if made is not None and made.major == 1 and made.lend else None
 
-    def _make_framework(self) -> Optional[Framework]:
+    def _make_framework(self, handles: Optional[Handles]) -> Optional[Framework]:
         slot = ctypes.pythonapi.PyType_GetSlot
         slot.restype, slot.argtypes = _ptr, [ctypes.py_object, ctypes.c_int]
         try:
@@ -101,6 +120,7 @@ class Lender:
             gradient=id(self.gradient),
             none=id(None),
             lend=self.lend,
+            handles=None if handles is None else ctypes.addressof(handles),
         )
 
     def borrow(self, table: Table, objects: List[Any]) -> bool:
@@ -113,7 +133,7 @@ class Lender:
 class Borrower:
     """Points the tables of one call at parameters and their gradients, both in one pass."""
 
-    def __init__(self, lender: Lender, call: Call) -> None:
+    def __init__(self, framework: Framework, call: Call) -> None:
         count = len(call.plan.specs)
         self._call, self._count, self._nothing = call, count, [None] * count
         self._shapes = (_ptr * count)()
@@ -124,7 +144,7 @@ class Borrower:
             active=ctypes.addressof(call.active),
             shapes=ctypes.addressof(self._shapes),
         )
-        self._references = ctypes.byref(lender.framework), ctypes.byref(self.result)
+        self._references = ctypes.byref(framework), ctypes.byref(self.result)
         self._run = _function("came_parameters_borrow", _i64, _ptr, ctypes.py_object, ctypes.py_object, _ptr)
 
     @classmethod
@@ -132,8 +152,9 @@ class Borrower:
         """None where gradients cannot be read in C, such as those of classes with a `grad` of their own."""
         if lender is None or lender.framework is None:
             return None
-        own = all(getattr(kind, "grad", None) is lender.gradient for kind in set(map(type, params)))
-        return cls(lender, call) if own else None
+        kinds = set(map(type, params))
+        own = all(getattr(kind, "grad", None) is lender.gradient for kind in kinds)
+        return cls(lender.fast if kinds <= lender.plain else lender.framework, call) if own else None
 
     def borrow(self, params: List[Any]) -> Optional[List[Any]]:
         """The gradients, None where there is none, with all addresses written; None if a tensor does not fit.

@@ -21,7 +21,7 @@ struct Lent {
 };
 
 struct Object {
-  float values[6] = {};
+  alignas(8) float values[6] = {};
   int64_t shape[2] = {2, 3};
   int64_t strides[2] = {3, 1};
   bool refuses = false;
@@ -39,27 +39,71 @@ int lend(void* object, void* tensor) {
   return 0;
 }
 
-struct Dlpack : testing::Test {
+/// The same objects by properties: what a handle points to begins some bytes after its object.
+constexpr int kOffset = 8;
+constexpr int32_t kStrided = 5;
+constexpr int32_t kFirstType = 10;  // f64, f32, bf16, f16 from here on
+
+template <class Value, class Read>
+int32_t tell(void* handle, void* value, const Read& read) {
+  const auto& from = *reinterpret_cast<Object*>(static_cast<char*>(handle) - kOffset);
+  if (from.refuses) return 1;
+  *static_cast<Value*>(value) = static_cast<Value>(read(from.lent));
+  return 0;
+}
+
+int32_t type_of(const Lent& t) {
+  if (t.code == 4) return kFirstType + 2;
+  return kFirstType + (t.bits == 64 ? 0 : t.bits == 32 ? 1 : 3);
+}
+
+came_handles handles() {
+  came_handles h = CAME_HANDLES_INIT;
+  h.offset = kOffset;
+  h.layout = [](void* at, void* to) {
+    return tell<int32_t>(at, to, [](auto& t) { return t.lanes == 1 ? kStrided : 0; });
+  };
+  h.data = [](void* at, void* to) {
+    return tell<void*>(
+        at, to, [](auto& t) { return t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset; });
+  };
+  h.shape = [](void* at, void* to) { return tell<const int64_t*>(at, to, [](auto& t) { return t.shape; }); };
+  h.strides = [](void* at, void* to) { return tell<const int64_t*>(at, to, [](auto& t) { return t.strides; }); };
+  h.ndim = [](void* at, void* to) { return tell<int64_t>(at, to, [](auto& t) { return t.ndim; }); };
+  h.dtype = [](void* at, void* to) { return tell<int32_t>(at, to, type_of); };
+  h.device = [](void* at, void* to) { return tell<int32_t>(at, to, [](auto& t) { return t.device_type - 1; }); };
+  h.device_index = [](void* at, void* to) { return tell<int32_t>(at, to, [](auto& t) { return t.device_id; }); };
+  h.strided = kStrided;
+  h.cpu = 0;
+  h.cuda = 1;
+  h.f64 = kFirstType;
+  h.f32 = kFirstType + 1;
+  h.bf16 = kFirstType + 2;
+  h.f16 = kFirstType + 3;
+  return h;
+}
+
+struct Borrow : testing::Test {
   Object objects[3];
   Object none;
   std::vector<Object*> list{&objects[0], &objects[1], &objects[2]};
   int64_t shape[2] = {2, 3};
   came_tensor tensors[3];
 
-  Dlpack() {
+  Borrow() {
     for (came_tensor& t : tensors) t = came_tensor_make(nullptr, CAME_DTYPE_F32, shape, 2);
   }
   int64_t borrow() { return came_tensors_borrow(tensors, 3, &list, item, &none, lend); }
 };
 
-TEST_F(Dlpack, PointsAtTheMemoryOfEveryObject) {
+TEST_F(Borrow, PointsAtTheMemoryOfEveryObject) {
   objects[2].lent.byte_offset = 8;
   EXPECT_EQ(borrow(), 3);
   EXPECT_EQ(tensors[0].data, objects[0].values);
   EXPECT_EQ(tensors[2].data, objects[2].values + 2);
 }
 
-TEST_F(Dlpack, StopsAtWhatDoesNotFit) {
+TEST_F(Borrow, StopsAtWhatDoesNotFit) {
   const auto expect_stop = [&](auto change) {
     const Object before = objects[1];
     change(objects[1]);
@@ -84,12 +128,12 @@ TEST_F(Dlpack, StopsAtWhatDoesNotFit) {
   });
 }
 
-TEST_F(Dlpack, StopsAtNone) {
+TEST_F(Borrow, StopsAtNone) {
   list[2] = &none;
   EXPECT_EQ(borrow(), 2);
 }
 
-TEST_F(Dlpack, DevicesHaveNumbers) {
+TEST_F(Borrow, DevicesHaveNumbers) {
   for (int k = 0; k < 3; ++k) {
     tensors[k].device = CAME_DEVICE_CUDA;
     tensors[k].device_index = 1;
@@ -101,7 +145,7 @@ TEST_F(Dlpack, DevicesHaveNumbers) {
   EXPECT_EQ(borrow(), 0);
 }
 
-TEST_F(Dlpack, StridesOfSingleElementsDoNotMatter) {
+TEST_F(Borrow, StridesOfSingleElementsDoNotMatter) {
   int64_t row[2] = {1, 3};
   for (int k = 0; k < 3; ++k) {
     tensors[k].shape = row;
@@ -122,7 +166,8 @@ int put(void* list, intptr_t index, void* object) {
 
 void* gradient_of(void* /*attribute*/, void* object, void* /*type*/) { return static_cast<Parameter*>(object)->grad; }
 
-struct DlpackPass : testing::Test {
+/// Tensors described as a whole, or by properties.
+struct BorrowPass : testing::TestWithParam<bool> {
   Parameter objects[3];
   Object gradients[3];
   Object none;
@@ -133,10 +178,11 @@ struct DlpackPass : testing::Test {
   came_tensor grads[3];
   uint8_t active[3] = {};
   const void* shapes[3] = {};
+  came_handles by_properties = handles();
   came_framework framework = CAME_FRAMEWORK_INIT;
   came_borrowed borrowed = CAME_BORROWED_INIT;
 
-  DlpackPass() {
+  BorrowPass() {
     for (int k = 0; k < 3; ++k) {
       params[k] = grads[k] = came_tensor_make(nullptr, CAME_DTYPE_F32, shape, 2);
       objects[k].grad = &gradients[k];
@@ -145,7 +191,8 @@ struct DlpackPass : testing::Test {
     framework.put = put;
     framework.get = gradient_of;
     framework.none = &none;
-    framework.lend = lend;
+    framework.lend = GetParam() ? nullptr : lend;
+    framework.handles = GetParam() ? &by_properties : nullptr;
     borrowed.count = 3;
     borrowed.params = params;
     borrowed.grads = grads;
@@ -155,7 +202,7 @@ struct DlpackPass : testing::Test {
   int64_t borrow() { return came_parameters_borrow(&framework, &list, &kept, &borrowed); }
 };
 
-TEST_F(DlpackPass, PointsAtParametersAndKeepsTheirGradients) {
+TEST_P(BorrowPass, PointsAtParametersAndKeepsTheirGradients) {
   EXPECT_EQ(borrow(), 3);
   EXPECT_EQ(borrowed.missing, 0);
   for (int k = 0; k < 3; ++k) {
@@ -166,7 +213,7 @@ TEST_F(DlpackPass, PointsAtParametersAndKeepsTheirGradients) {
   }
 }
 
-TEST_F(DlpackPass, CountsMissingGradients) {
+TEST_P(BorrowPass, CountsMissingGradients) {
   objects[1].grad = &none;
   grads[1].data = &none;
   EXPECT_EQ(borrow(), 3);
@@ -176,7 +223,7 @@ TEST_F(DlpackPass, CountsMissingGradients) {
   EXPECT_EQ(kept[1], &none);
 }
 
-TEST_F(DlpackPass, TellsThatATensorIsAnother) {
+TEST_P(BorrowPass, TellsThatATensorIsAnother) {
   EXPECT_EQ(borrow(), 3);
   EXPECT_EQ(borrowed.replaced, 3);
   EXPECT_EQ(borrow(), 3);
@@ -187,7 +234,7 @@ TEST_F(DlpackPass, TellsThatATensorIsAnother) {
   EXPECT_EQ(borrowed.replaced, 1);
 }
 
-TEST_F(DlpackPass, StopsAtWhatDoesNotFit) {
+TEST_P(BorrowPass, StopsAtWhatDoesNotFit) {
   const auto expect_stop = [&](Object& o, auto change) {
     const Lent before = o.lent;
     change(o);
@@ -200,6 +247,12 @@ TEST_F(DlpackPass, StopsAtWhatDoesNotFit) {
     expect_stop(*o, [](Object& x) { x.refuses = true; });
     expect_stop(*o, [](Object& x) { x.lent.ndim = 1; });
     expect_stop(*o, [](Object& x) { x.lent.bits = 16; });
+    expect_stop(*o, [](Object& x) { x.lent.code = 4; });
+    expect_stop(*o, [](Object& x) { x.lent.lanes = 2; });
+    expect_stop(*o, [](Object& x) { x.lent.device_type = 2; });
+    expect_stop(*o, [](Object& x) { x.lent.device_type = 9; });
+    expect_stop(*o, [](Object& x) { x.lent.strides = x.lent.shape; });
+    expect_stop(*o, [](Object& x) { x.lent.shape = x.lent.strides; });
     expect_stop(*o, [](Object& x) { x.lent.data = nullptr; });
     expect_stop(*o, [](Object& x) { x.lent.byte_offset = 2; });
   }
@@ -207,15 +260,46 @@ TEST_F(DlpackPass, StopsAtWhatDoesNotFit) {
   EXPECT_EQ(borrow(), 1);
 }
 
-TEST_F(DlpackPass, StructsOfAnotherSizeAreRefused) {
+TEST_P(BorrowPass, TypesAndDevicesAreToldApart) {
+  const auto set = [&](came_dtype dtype, uint8_t code, uint8_t bits, came_device device, int32_t index) {
+    for (int k = 0; k < 3; ++k) {
+      for (came_tensor* t : {&params[k], &grads[k]}) {
+        t->dtype = dtype;
+        t->device = device;
+        t->device_index = index;
+      }
+      for (Object* o : {static_cast<Object*>(&objects[k]), &gradients[k]}) {
+        o->lent.code = code;
+        o->lent.bits = bits;
+        o->lent.device_type = device == CAME_DEVICE_CUDA ? 2 : 1;
+        o->lent.device_id = index;
+      }
+    }
+  };
+  const struct {
+    came_dtype dtype;
+    uint8_t code, bits;
+  } types[] = {{CAME_DTYPE_F64, 2, 64}, {CAME_DTYPE_F32, 2, 32}, {CAME_DTYPE_BF16, 4, 16}, {CAME_DTYPE_F16, 2, 16}};
+  for (const auto& type : types) {
+    set(type.dtype, type.code, type.bits, CAME_DEVICE_CUDA, 1);
+    EXPECT_EQ(borrow(), 3);
+    gradients[2].lent.device_id = 0;
+    EXPECT_EQ(borrow(), 2);
+  }
+}
+
+TEST_P(BorrowPass, StructsOfAnotherSizeAreRefused) {
   framework.struct_size -= 8;
   EXPECT_EQ(borrow(), -1);
   framework.struct_size += 8;
   borrowed.struct_size += 8;
   EXPECT_EQ(borrow(), -1);
+  borrowed.struct_size -= 8;
+  by_properties.struct_size += 8;
+  EXPECT_EQ(borrow(), GetParam() ? -1 : 3);
 }
 
-TEST_F(DlpackPass, ListsAreComparedByIdentity) {
+TEST_P(BorrowPass, ListsAreComparedByIdentity) {
   const void* same[3] = {&objects[0], &objects[1], &objects[2]};
   EXPECT_EQ(came_list_holds(&list, item, same, 3), 1);
   same[2] = &objects[1];
@@ -223,7 +307,7 @@ TEST_F(DlpackPass, ListsAreComparedByIdentity) {
   EXPECT_EQ(came_list_holds(&list, item, same, 2), 1);
 }
 
-TEST_F(DlpackPass, DictionariesAreComparedByIdentity) {
+TEST_P(BorrowPass, DictionariesAreComparedByIdentity) {
   const auto next = [](void* dict, intptr_t* position, void** key, void** value) {
     auto& values = *static_cast<std::vector<int>*>(dict);
     if (*position >= static_cast<intptr_t>(values.size())) return 0;
@@ -239,5 +323,8 @@ TEST_F(DlpackPass, DictionariesAreComparedByIdentity) {
   same[1] = &values[2];
   EXPECT_EQ(came_dict_holds(&values, next, same, 3), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Described, BorrowPass, testing::Bool(),
+                         [](const auto& of) { return of.param ? "by_properties" : "as_a_whole"; });
 
 }  // namespace

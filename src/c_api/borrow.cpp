@@ -1,0 +1,182 @@
+// Addresses of a framework's tensors: through DLPack, without its header, since the one struct that is read is part of
+// its stable ABI, version 1; or through functions that tell one property of a tensor each.
+#include <algorithm>
+#include <cstddef>
+
+#include "came/came.h"
+
+namespace {
+
+struct DlTensor {
+  void* data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t ndim;
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: row-major
+  uint64_t byte_offset;
+};
+static_assert(sizeof(DlTensor) == 48 && offsetof(DlTensor, shape) == 24);
+
+constexpr int32_t kCpu = 1;
+constexpr int32_t kCuda = 2;
+constexpr int32_t kCudaHost = 3;
+constexpr uint8_t kFloat = 2;
+constexpr uint8_t kBfloat = 4;
+
+/// What a framework says of a tensor.
+struct Seen {
+  void* data = nullptr;
+  const int64_t* shape = nullptr;
+  const int64_t* strides = nullptr;  // in elements; null: row-major
+  int64_t ndim = 0;
+  came_dtype dtype = CAME_DTYPE_DEFAULT;  // none of ours
+  came_device device = CAME_DEVICE_CPU;
+  int32_t device_index = 0;
+};
+
+came_dtype dtype_of(const DlTensor& t) {
+  if (t.lanes != 1) return CAME_DTYPE_DEFAULT;
+  if (t.code == kBfloat && t.bits == 16) return CAME_DTYPE_BF16;
+  if (t.code != kFloat) return CAME_DTYPE_DEFAULT;
+  return t.bits == 32 ? CAME_DTYPE_F32 : t.bits == 64 ? CAME_DTYPE_F64 : t.bits == 16 ? CAME_DTYPE_F16 : 0;
+}
+
+bool look(came_dlpack_lend lend, void* object, Seen& seen) {
+  DlTensor t{};
+  if (lend(object, &t) != 0) return false;
+  const bool on_host = t.device_type == kCpu || t.device_type == kCudaHost;
+  if (!on_host && t.device_type != kCuda) return false;
+  seen.data = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
+  seen.shape = t.shape;
+  seen.strides = t.strides;
+  seen.ndim = t.ndim;
+  seen.dtype = dtype_of(t);
+  seen.device = on_host ? CAME_DEVICE_CPU : CAME_DEVICE_CUDA;
+  seen.device_index = on_host ? 0 : t.device_id;
+  return true;
+}
+
+bool look(const came_handles& of, void* object, Seen& seen) {
+  void* handle = static_cast<char*>(object) + of.offset;
+  int32_t layout = 0;
+  int32_t device = 0;
+  int32_t dtype = 0;
+  // Only a strided tensor has strides and an address: others must not be asked.
+  if (of.layout(handle, &layout) != 0 || layout != of.strided) return false;
+  if (of.device(handle, &device) != 0 || (device != of.cpu && device != of.cuda)) return false;
+  if (of.data(handle, &seen.data) != 0 || of.shape(handle, &seen.shape) != 0 ||
+      of.strides(handle, &seen.strides) != 0 || of.ndim(handle, &seen.ndim) != 0 || of.dtype(handle, &dtype) != 0 ||
+      of.device_index(handle, &seen.device_index) != 0) {
+    return false;
+  }
+  seen.device = device == of.cpu ? CAME_DEVICE_CPU : CAME_DEVICE_CUDA;
+  if (device == of.cpu) seen.device_index = 0;
+  seen.dtype = dtype == of.f32    ? CAME_DTYPE_F32
+               : dtype == of.bf16 ? CAME_DTYPE_BF16
+               : dtype == of.f16  ? CAME_DTYPE_F16
+               : dtype == of.f64  ? CAME_DTYPE_F64
+                                  : CAME_DTYPE_DEFAULT;
+  return true;
+}
+
+bool is_empty(const Seen& t) { return std::find(t.shape, t.shape + t.ndim, 0) != t.shape + t.ndim; }
+
+/// Row-major; a dimension of one element has any stride.
+bool is_dense(const Seen& t) {
+  if (t.strides == nullptr) return true;
+  int64_t stride = 1;
+  for (int64_t d = t.ndim - 1; d >= 0; --d) {
+    if (t.shape[d] != 1 && t.strides[d] != stride) return is_empty(t);
+    stride *= t.shape[d];
+  }
+  return true;
+}
+
+bool fits(const Seen& t, const came_tensor& wanted) {
+  if (t.ndim != wanted.ndim || t.dtype != wanted.dtype || t.device != wanted.device ||
+      t.device_index != wanted.device_index) {
+    return false;
+  }
+  for (int32_t d = 0; d < wanted.ndim; ++d) {
+    if (t.shape[d] != wanted.shape[d]) return false;
+  }
+  return is_dense(t);
+}
+
+/// What came_plan_step would refuse beside what does not fit.
+bool is_addressable(const Seen& t) {
+  if (t.data == nullptr) return is_empty(t);
+  const uintptr_t bytes = t.dtype == CAME_DTYPE_F64 ? 8 : t.dtype == CAME_DTYPE_F32 ? 4 : 2;
+  return reinterpret_cast<uintptr_t>(t.data) % bytes == 0;
+}
+
+/// Points a tensor at an object; where the object keeps its shape, or null if it does not fit.
+const void* point(came_tensor& tensor, void* object, const came_framework& f) {
+  static constexpr int64_t kNoShape = 0;
+  Seen seen;
+  if (!(f.handles != nullptr ? look(*f.handles, object, seen) : look(f.lend, object, seen))) return nullptr;
+  if (!fits(seen, tensor) || !is_addressable(seen)) return nullptr;
+  tensor.data = seen.data;
+  return seen.shape != nullptr ? seen.shape : &kNoShape;
+}
+
+}  // namespace
+
+int64_t came_tensors_borrow(came_tensor* tensors, int64_t count, void* list, came_list_item item, const void* none,
+                            came_dlpack_lend lend) {
+  for (int64_t k = 0; k < count; ++k) {
+    void* object = item(list, static_cast<intptr_t>(k));
+    Seen seen;
+    if (object == nullptr || object == none || !look(lend, object, seen) || !fits(seen, tensors[k])) return k;
+    tensors[k].data = seen.data;
+  }
+  return count;
+}
+
+int64_t came_parameters_borrow(const came_framework* framework, void* list, void* kept, came_borrowed* borrowed) {
+  const came_framework& f = *framework;
+  came_borrowed& b = *borrowed;
+  if (f.struct_size != sizeof(came_framework) || b.struct_size != sizeof(came_borrowed)) return -1;
+  if (f.handles != nullptr && f.handles->struct_size != sizeof(came_handles)) return -1;
+  b.missing = b.replaced = 0;
+  for (int64_t k = 0; k < b.count; ++k) {
+    void* param = f.item(list, static_cast<intptr_t>(k));
+    const void* shape = param != nullptr ? point(b.params[k], param, f) : nullptr;
+    if (shape == nullptr) return k;
+    if (b.shapes[k] != shape) {
+      b.shapes[k] = shape;
+      ++b.replaced;
+    }
+    void* grad = f.get(f.gradient, param, nullptr);
+    if (grad == nullptr || f.put(kept, static_cast<intptr_t>(k), grad) != 0) return k;
+    b.active[k] = grad != f.none ? 1 : 0;
+    if (grad == f.none) {
+      b.grads[k].data = nullptr;
+      ++b.missing;
+    } else if (point(b.grads[k], grad, f) == nullptr) {
+      return k;
+    }
+  }
+  return b.count;
+}
+
+int32_t came_list_holds(void* list, came_list_item item, const void* const* objects, int64_t count) {
+  for (int64_t k = 0; k < count; ++k) {
+    if (item(list, static_cast<intptr_t>(k)) != objects[k]) return 0;
+  }
+  return 1;
+}
+
+int32_t came_dict_holds(void* dict, came_dict_next next, const void* const* objects, int64_t count) {
+  intptr_t position = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    void* key = nullptr;
+    void* value = nullptr;
+    if (next(dict, &position, &key, &value) == 0 || value != objects[k]) return 0;
+  }
+  return 1;
+}
