@@ -185,9 +185,12 @@ class Roster:
 
     def matches(self, *holders: Any) -> bool:
         """Identity, not equality, which tensors answer with a tensor."""
-        return len(holders) == len(self._ids) and all(
-            len(holder) == count and self._holds(holder, ids, count) for holder, (ids, count) in zip(holders, self._ids)
-        )
+        if len(holders) != len(self._ids):
+            return False
+        for holder, (ids, count) in zip(holders, self._ids):
+            if len(holder) != count or not self._holds(holder, ids, count):
+                return False
+        return True
 
     def _holds(self, holder: Any, ids: Any, count: int) -> bool:
         if type(holder) in _DICTS:

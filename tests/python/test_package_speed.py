@@ -1,7 +1,7 @@
 """What a step costs in Python: little more than finding the gradients of 398 tensors, as many as BERT-Large has.
 
 Every time is in units of `[p.grad for p in params]`, the least that any optimizer must do, so that the bound holds on slow and
-busy machines: 25 microseconds where this was measured, the step three and a half of them: two for the one pass in C over
+busy machines: 25 microseconds where this was measured, the step under three of them: one and a half for the one pass in C over
 parameters and gradients, which has to ask torch for each, and the rest for groups, state and version counters.  The step is one
 that `found_inf` skips after all is validated.
 """
