@@ -28,6 +28,7 @@ class Host:
 
     name = "cpu"
     batch = 1
+    traces = False
     describe = staticmethod(machine.describe)
     available_bytes = staticmethod(machine.available_bytes)
     copy_gb_per_s = staticmethod(machine.copy_gb_per_s)
@@ -46,9 +47,6 @@ class Host:
     def step_memory(self, step: Step) -> dict:
         return {"temporary_bytes": machine.growth_bytes(step), "taken_bytes": None}
 
-    def launches(self, step: Step) -> int | None:
-        return None
-
     def capture(self, step: Step) -> Step | None:
         return None
 
@@ -58,6 +56,7 @@ class Cuda:
 
     name = "cuda"
     batch = 10  # rounds between two synchronisations
+    traces = True  # launches
     synchronize = staticmethod(torch.cuda.synchronize)
 
     def describe(self, library: Path) -> dict:
@@ -118,16 +117,13 @@ class Cuda:
 
     def launches(self, step: Step) -> int | None:
         """Kernels of a step, whoever launches them; None where they cannot be traced."""
-        try:
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-                step()
-                self.synchronize()
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, "trace.json")
-                profile.export_chrome_trace(str(path))
-                events = json.loads(path.read_text())["traceEvents"]
-        except Exception:  # the figure is worth less than the row
-            return None
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            step()
+            self.synchronize()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "trace.json")
+            profile.export_chrome_trace(str(path))
+            events = json.loads(path.read_text())["traceEvents"]
         return sum(event.get("cat") == "kernel" for event in events) or None
 
     def capture(self, step: Step) -> Step:
