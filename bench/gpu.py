@@ -128,11 +128,12 @@ def measure_group(document: Document, name: str, shapes: Shapes, group: list, de
 def count_launches(document: Document, name: str, shapes: Shapes, group: list, device: Host | Cuda) -> None:
     """Writes them into the rows that there are."""
     rows = {row["name"]: row for row in document.content["models"].get(name, {"rows": []})["rows"]}
-    there = [subject for subject in group if subject.name in rows]
-    params = make_parameters(device, shapes, group[0].dtype) if there else []
-    for subject in there:
+    params = None
+    for subject in (subject for subject in group if subject.name in rows):
         try:
+            params = params or make_parameters(device, shapes, subject.dtype)
             rows[subject.name]["launches"] = device.launches(prepare(subject, params, device).step)
+            document.write()
         except Exception as error:  # the figure is worth less than the row
             say(f"{name}: {subject.name}: launches not counted: {error}")
         device.release()

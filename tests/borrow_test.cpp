@@ -20,7 +20,12 @@ struct Lent {
   uint64_t byte_offset = 0;
 };
 
+constexpr int kPlain = 1;
+constexpr int kOther = 2;
+constexpr int kForeign = 3;
+
 struct Object {
+  const void* type = &kPlain;
   alignas(8) float values[6] = {};
   int64_t shape[2] = {2, 3};
   int64_t strides[2] = {3, 1};
@@ -37,6 +42,11 @@ int lend(void* object, void* tensor) {
   if (from.refuses) return -1;
   std::memcpy(tensor, &from.lent, sizeof(Lent));
   return 0;
+}
+
+int unwanted(void* /*object*/, void* /*tensor*/) {
+  ADD_FAILURE() << "described as a whole";
+  return -1;
 }
 
 /// The same objects by properties: what a handle points to begins some bytes after its object.
@@ -60,6 +70,9 @@ int32_t type_of(const Lent& t) {
 came_handles handles() {
   came_handles h = CAME_HANDLES_INIT;
   h.offset = kOffset;
+  h.type_offset = 0;
+  h.type = &kPlain;
+  h.other_type = &kOther;
   h.layout = [](void* at, void* to) {
     return tell<int32_t>(at, to, [](auto& t) { return t.lanes == 1 ? kStrided : 0; });
   };
@@ -191,7 +204,7 @@ struct BorrowPass : testing::TestWithParam<bool> {
     framework.put = put;
     framework.get = gradient_of;
     framework.none = &none;
-    framework.lend = GetParam() ? nullptr : lend;
+    framework.lend = GetParam() ? unwanted : lend;
     framework.handles = GetParam() ? &by_properties : nullptr;
     borrowed.count = 3;
     borrowed.params = params;
@@ -286,6 +299,21 @@ TEST_P(BorrowPass, TypesAndDevicesAreToldApart) {
     gradients[2].lent.device_id = 0;
     EXPECT_EQ(borrow(), 2);
   }
+}
+
+TEST_P(BorrowPass, OnlyObjectsOfCertainTypesHaveHandles) {
+  objects[0].type = &kOther;
+  EXPECT_EQ(borrow(), 3);
+  framework.lend = [](void* object, void* /*tensor*/) {
+    EXPECT_EQ(static_cast<Object*>(object)->type, &kForeign);
+    return -1;
+  };
+  if (!GetParam()) return;
+  EXPECT_EQ(borrow(), 3);
+  gradients[2].type = &kForeign;
+  EXPECT_EQ(borrow(), 2);
+  objects[1].type = &kForeign;
+  EXPECT_EQ(borrow(), 1);
 }
 
 TEST_P(BorrowPass, StructsOfAnotherSizeAreRefused) {

@@ -198,7 +198,11 @@ typedef int32_t (*came_handle_get)(void* handle, void* value);
 /** How tensors are described that have handles: faster than a description as a whole, since nothing is counted. */
 typedef struct came_handles {
   uint32_t struct_size;         /**< sizeof(came_handles). */
-  int32_t offset;               /**< Bytes from an object to its handle. */
+  int32_t offset;               /**< Bytes from an object to its handle, */
+  int32_t type_offset;          /**< and to its type. */
+  int32_t strided;              /**< What the framework calls a strided layout; see below. */
+  const void* type;             /**< Objects of this type have one, */
+  const void* other_type;       /**< and of this; what else there is goes to `lend`. */
   came_handle_get layout;       /**< int32_t: `strided`, or something without addresses. */
   came_handle_get data;         /**< void*: the first element. */
   came_handle_get shape;        /**< const int64_t*: sizes, not handed over. */
@@ -207,19 +211,17 @@ typedef struct came_handles {
   came_handle_get dtype;        /**< int32_t: one of those below, or another. */
   came_handle_get device;       /**< int32_t: `cpu`, `cuda` or another. */
   came_handle_get device_index; /**< int32_t. */
-  int32_t strided;              /**< What the framework calls a strided layout, */
-  int32_t cpu;                  /**< the host, */
+  int32_t cpu;                  /**< What the framework calls the host, */
   int32_t cuda;                 /**< a CUDA device, */
   int32_t f64;                  /**< double, */
   int32_t f32;                  /**< float, */
   int32_t bf16;                 /**< bfloat16 */
   int32_t f16;                  /**< and half. */
-  int32_t reserved;             /**< Zero. */
 } came_handles;
 
 /** Initial value of a came_handles. */
 #define CAME_HANDLES_INIT \
-  { sizeof(came_handles), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_handles), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants.
  */
@@ -232,7 +234,7 @@ typedef struct came_framework {
   void* gradient;              /**< The attribute that is the gradient of a parameter: Tensor.grad. */
   const void* none;            /**< What stands for no gradient: None. */
   came_dlpack_lend lend;       /**< Describes a tensor. */
-  const came_handles* handles; /**< Describes it in place of `lend`; may be NULL. */
+  const came_handles* handles; /**< Describes plain ones in place of `lend`; may be NULL. */
 } came_framework;
 
 /** Initial value of a came_framework. */

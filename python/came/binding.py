@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import native, versions
-from .handles import PLAIN, handles
+from .handles import handles
 from .lender import Borrower, Lender
 from .signs import Signs
 from .state import Slot, Watch
@@ -27,7 +27,7 @@ _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 @lru_cache(maxsize=None)
 def lender() -> Optional[Lender]:
     """How torch tells addresses; None before 2.10."""
-    return Lender.of(Tensor, handles(), PLAIN)
+    return Lender.of(Tensor, handles())
 
 
 def _stream(device: torch.device) -> int:

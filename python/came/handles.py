@@ -6,7 +6,6 @@ as parameters have, counting takes the interpreter's lock to keep its Python obj
 
 import ctypes
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Optional
 
 import torch
@@ -15,7 +14,6 @@ from torch.nn import Parameter
 
 from .lender import Handles
 
-PLAIN = {Tensor, Parameter}  # classes whose objects hold a tensor of their own; others may wrap some
 _PROPERTIES = {
     "layout": "layout",
     "data": "data_ptr",
@@ -35,23 +33,49 @@ _NAMES = {
     "bf16": "dtype_bfloat16",
     "f16": "dtype_float16",
 }
+_probe = torch.zeros(2, 3, device="cpu")  # made here, where no mode makes it something else
 
 
 @lru_cache(maxsize=None)
 def handles() -> Optional[Handles]:
     """None if this torch has no such functions, or its objects are laid out in another way."""
-    offset = object.__basicsize__  # the first field after what every object begins with
-    probe = torch.empty(1)
-    if ctypes.c_void_p.from_address(id(probe) + offset).value != probe._cdata:
+    offset = object.__basicsize__  # every object begins with its type at last; a tensor comes first after that
+    type_offset = offset - ctypes.sizeof(ctypes.c_void_p)
+    if (_word(id(_probe) + offset), _word(id(_probe) + type_offset)) != (_probe._cdata, id(Tensor)):
         return None
     try:
-        interface = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        properties = {name: _address(interface["aoti_torch_get_" + of]) for name, of in _PROPERTIES.items()}
+        interface = ctypes.CDLL(torch._C.__file__)
+        get = {name: interface["aoti_torch_get_" + of] for name, of in _PROPERTIES.items()}
         names = {name: interface["aoti_torch_" + of]() for name, of in _NAMES.items()}
     except (OSError, AttributeError):
         return None
-    return Handles(offset=offset, **properties, **names)
+    types = {"type": id(Tensor), "other_type": id(Parameter)}
+    addresses = {name: ctypes.cast(function, ctypes.c_void_p).value for name, function in get.items()}
+    made = Handles(offset=offset, type_offset=type_offset, **types, **addresses, **names)
+    return made if _are_true(get, made) else None
 
 
-def _address(function: Any) -> Optional[int]:
-    return ctypes.cast(function, ctypes.c_void_p).value
+def _are_true(get: Any, made: Handles) -> bool:
+    """Whether the functions say of a tensor what it is."""
+
+    def told(name: str, kind: Any) -> Any:
+        value = kind()
+        if get[name](ctypes.c_void_p(id(_probe) + made.offset), ctypes.byref(value)):
+            return None
+        return value.value if hasattr(value, "value") else value[: _probe.ndim]
+
+    number, sizes = ctypes.c_int32, ctypes.POINTER(ctypes.c_int64)
+    expected = {
+        ("layout", number): made.strided,
+        ("data", ctypes.c_void_p): _probe.data_ptr(),
+        ("shape", sizes): list(_probe.shape),
+        ("strides", sizes): list(_probe.stride()),
+        ("ndim", ctypes.c_int64): _probe.ndim,
+        ("dtype", number): made.f32,
+        ("device", number): made.cpu,
+    }
+    return all(told(*of) == value for of, value in expected.items())
+
+
+def _word(address: int) -> Optional[int]:
+    return ctypes.c_void_p.from_address(address).value

@@ -7,7 +7,7 @@ lock, which ctypes.PyDLL keeps.
 
 import ctypes
 from collections import defaultdict
-from typing import AbstractSet, Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from .library import library
 from .native import Call, Sized, Table
@@ -22,9 +22,10 @@ class Handles(Sized):
 
     _fields_ = [
         ("struct_size", _u32),
-        ("offset", _i32),
+        *((name, _i32) for name in ("offset", "type_offset", "strided")),
+        *((name, _ptr) for name in ("type", "other_type")),
         *((name, _ptr) for name in ("layout", "data", "shape", "strides", "ndim", "dtype", "device", "device_index")),
-        *((name, _i32) for name in ("strided", "cpu", "cuda", "f64", "f32", "bf16", "f16", "reserved")),
+        *((name, _i32) for name in ("cpu", "cuda", "f64", "f32", "bf16", "f16")),
     ]
 
 
@@ -80,7 +81,7 @@ class Lender:
 
     _LEND = 40  # where dltensor_from_py_object_no_sync lies in version 1 of the interface
 
-    def __init__(self, tensor_class: Any, capsule: Any, handles: Optional[Handles], plain: AbstractSet[Any]) -> None:
+    def __init__(self, tensor_class: Any, capsule: Any, handles: Optional[Handles]) -> None:
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = _ptr, [ctypes.py_object, ctypes.c_char_p]
         interface = pointer(capsule, b"dlpack_exchange_api")
@@ -89,19 +90,13 @@ class Lender:
         self._item = _python("PyList_GetItem")
         self._borrow = _function("came_tensors_borrow", _i64, _ptr, _i64, ctypes.py_object, _ptr, _ptr, _ptr)
         self.gradient = tensor_class.grad
-        self.plain, self._handles = plain, handles  # which the frameworks point at
-        self.framework, self.fast = self._make_framework(None), self._make_framework(handles)
+        self.framework = self._make_framework(handles)
 
     @classmethod
-    def of(cls, tensor_class: Any, handles: Optional[Handles] = None, plain: AbstractSet[Any] = frozenset()) -> "Optional[Lender]":
-        """The lender of a class; None if it has none that is understood here.
-
-        Args:
-            handles: how to describe its tensors by handles.
-            plain: the classes whose objects have one.
-        """
+    def of(cls, tensor_class: Any, handles: Optional[Handles] = None) -> "Optional[Lender]":
+        """The lender of a class, and of handles that its tensors may have; None if it has none that is understood here."""
         capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
-        made = cls(tensor_class, capsule, handles, plain) if capsule is not None else None
+        made = cls(tensor_class, capsule, handles) if capsule is not None else None
         return made if made is not None and made.major == 1 and made.lend else None
 
     def _make_framework(self, handles: Optional[Handles]) -> Optional[Framework]:
@@ -113,7 +108,7 @@ class Lender:
             get = None
         if not get:
             return None
-        return Framework(
+        framework = Framework(
             item=self._item,
             put=_python("PyList_SetItem"),
             get=get,
@@ -122,6 +117,8 @@ class Lender:
             lend=self.lend,
             handles=None if handles is None else ctypes.addressof(handles),
         )
+        framework.pointed_at = handles  # lives as long
+        return framework
 
     def borrow(self, table: Table, objects: List[Any]) -> bool:
         """Points a table at the memory of tensors; False if one does not fit."""
@@ -152,9 +149,8 @@ class Borrower:
         """None where gradients cannot be read in C, such as those of classes with a `grad` of their own."""
         if lender is None or lender.framework is None:
             return None
-        kinds = set(map(type, params))
-        own = all(getattr(kind, "grad", None) is lender.gradient for kind in kinds)
-        return cls(lender.fast if kinds <= lender.plain else lender.framework, call) if own else None
+        own = all(getattr(kind, "grad", None) is lender.gradient for kind in set(map(type, params)))
+        return cls(lender.framework, call) if own else None
 
     def borrow(self, params: List[Any]) -> Optional[List[Any]]:
         """The gradients, None where there is none, with all addresses written; None if a tensor does not fit.

@@ -60,6 +60,12 @@ bool look(came_dlpack_lend lend, void* object, Seen& seen) {
   return true;
 }
 
+/// Does an object have a handle?  What a framework hands out as a gradient may be anything.
+bool has_handle(const came_handles& of, const void* object) {
+  const void* type = *reinterpret_cast<const void* const*>(static_cast<const char*>(object) + of.type_offset);
+  return type == of.type || type == of.other_type;
+}
+
 bool look(const came_handles& of, void* object, Seen& seen) {
   void* handle = static_cast<char*>(object) + of.offset;
   int32_t layout = 0;
@@ -118,7 +124,8 @@ bool is_addressable(const Seen& t) {
 const void* point(came_tensor& tensor, void* object, const came_framework& f) {
   static constexpr int64_t kNoShape = 0;
   Seen seen;
-  if (!(f.handles != nullptr ? look(*f.handles, object, seen) : look(f.lend, object, seen))) return nullptr;
+  const bool by_handle = f.handles != nullptr && has_handle(*f.handles, object);
+  if (!(by_handle ? look(*f.handles, object, seen) : look(f.lend, object, seen))) return nullptr;
   if (!fits(seen, tensor) || !is_addressable(seen)) return nullptr;
   tensor.data = seen.data;
   return seen.shape != nullptr ? seen.shape : &kNoShape;

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import came
 from came import binding
-from came.handles import PLAIN, handles
+from came.handles import handles
 from came.lender import Borrower, Lender
 
 SHAPES = [(), (1,), (5,), (3, 4), (1, 7), (0, 3), (2, 3, 4), (2, 1, 3, 1)]
@@ -17,7 +18,7 @@ if binding.lender() is None:
 
 
 def lenders():
-    return {"handles": Lender.of(torch.Tensor, handles(), PLAIN), "dlpack": Lender.of(torch.Tensor)}
+    return {"handles": Lender.of(torch.Tensor, handles()), "dlpack": Lender.of(torch.Tensor)}
 
 
 def borrower(params, kind="handles"):
@@ -92,19 +93,49 @@ def test_gradients_that_do_not_fit_are_noticed(kind, change, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_wrappers_are_read_as_a_whole():
-    """A class of one's own may hold its memory elsewhere."""
+class Returning(TorchFunctionMode):
+    """Hands out another object as the gradient."""
 
-    class Own(nn.Parameter):
+    def __init__(self, grad):
+        super().__init__()
+        self.grad = grad
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return self.grad if function == torch.Tensor.grad.__get__ else function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("grad", [object(), 7, "gradient", [1.0]], ids=str)
+def test_what_is_no_tensor_is_no_gradient(grad):
+    p = nn.Parameter(torch.randn(3, 4))
+    p.grad = torch.randn(3, 4)
+    optimizer = came.AdamW([p])
+    optimizer.step()
+    before = p.detach().clone()
+    with Returning(grad), pytest.raises((AttributeError, TypeError)):
+        optimizer.step()
+    assert torch.equal(p, before)
+
+
+@pytest.mark.parametrize("role", ["parameter", "gradient"])
+def test_classes_of_ones_own_are_read_as_a_whole(role):
+    """They may hold their memory elsewhere."""
+
+    class Own(nn.Parameter if role == "parameter" else torch.Tensor):
         pass
 
-    p = Own(torch.randn(3, 4))
-    p.grad = torch.randn(3, 4)
-    for params, fast in (([p], False), ([nn.Parameter(torch.randn(2))], True)):
-        params[0].grad = torch.randn(params[0].shape)
-        of, _ = borrower(params)
-        framework, _ = of._references
-        assert (framework._obj.handles is not None) == fast
+    p = nn.Parameter(torch.randn(3, 4))
+    q = nn.Parameter(p.detach().clone())
+    optimizers = [came.CAME([p]), came.CAME([q])]
+    for step in range(4):
+        p.grad = torch.randn(3, 4)
+        q.grad = p.grad.clone()
+        if step == 2 and role == "parameter":  # bound as a plain one
+            q.__class__ = Own
+        if step == 2 and role == "gradient":
+            q.grad = q.grad.as_subclass(Own)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert torch.equal(p, q)
 
 
 def test_steps_by_handles_are_steps_by_dlpack(monkeypatch):
