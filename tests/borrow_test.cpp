@@ -51,7 +51,6 @@ int unwanted(void* /*object*/, void* /*tensor*/) {
 
 /// The same objects by properties: what a handle points to begins some bytes after its object.
 constexpr int kOffset = 8;
-constexpr int32_t kStrided = 5;
 constexpr int32_t kFirstType = 10;  // f64, f32, bf16, f16 from here on
 
 template <class Value, class Read>
@@ -63,6 +62,7 @@ int32_t tell(void* handle, void* value, const Read& read) {
 }
 
 int32_t type_of(const Lent& t) {
+  if (t.lanes != 1) return 0;
   if (t.code == 4) return kFirstType + 2;
   return kFirstType + (t.bits == 64 ? 0 : t.bits == 32 ? 1 : 3);
 }
@@ -73,9 +73,6 @@ came_handles handles() {
   h.type_offset = 0;
   h.type = &kPlain;
   h.other_type = &kOther;
-  h.layout = [](void* at, void* to) {
-    return tell<int32_t>(at, to, [](auto& t) { return t.lanes == 1 ? kStrided : 0; });
-  };
   h.data = [](void* at, void* to) {
     return tell<void*>(
         at, to, [](auto& t) { return t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset; });
@@ -86,7 +83,6 @@ came_handles handles() {
   h.dtype = [](void* at, void* to) { return tell<int32_t>(at, to, type_of); };
   h.device = [](void* at, void* to) { return tell<int32_t>(at, to, [](auto& t) { return t.device_type - 1; }); };
   h.device_index = [](void* at, void* to) { return tell<int32_t>(at, to, [](auto& t) { return t.device_id; }); };
-  h.strided = kStrided;
   h.cpu = 0;
   h.cuda = 1;
   h.f64 = kFirstType;
@@ -262,8 +258,12 @@ TEST_P(BorrowPass, StopsAtWhatDoesNotFit) {
     expect_stop(*o, [](Object& x) { x.lent.bits = 16; });
     expect_stop(*o, [](Object& x) { x.lent.code = 4; });
     expect_stop(*o, [](Object& x) { x.lent.lanes = 2; });
-    expect_stop(*o, [](Object& x) { x.lent.device_type = 2; });
-    expect_stop(*o, [](Object& x) { x.lent.device_type = 9; });
+    for (const int32_t device : {2, 9}) {  // which another address goes with
+      expect_stop(*o, [&](Object& x) {
+        x.lent.device_type = device;
+        x.lent.byte_offset = 4;
+      });
+    }
     expect_stop(*o, [](Object& x) { x.lent.strides = x.lent.shape; });
     expect_stop(*o, [](Object& x) { x.lent.shape = x.lent.strides; });
     expect_stop(*o, [](Object& x) { x.lent.data = nullptr; });
@@ -297,7 +297,9 @@ TEST_P(BorrowPass, TypesAndDevicesAreToldApart) {
     set(type.dtype, type.code, type.bits, CAME_DEVICE_CUDA, 1);
     EXPECT_EQ(borrow(), 3);
     gradients[2].lent.device_id = 0;
+    gradients[2].lent.byte_offset = 8;
     EXPECT_EQ(borrow(), 2);
+    gradients[2].lent.byte_offset = 0;
   }
 }
 

@@ -200,11 +200,10 @@ typedef struct came_handles {
   uint32_t struct_size;         /**< sizeof(came_handles). */
   int32_t offset;               /**< Bytes from an object to its handle, */
   int32_t type_offset;          /**< and to its type. */
-  int32_t strided;              /**< What the framework calls a strided layout; see below. */
+  int32_t reserved;             /**< Zero. */
   const void* type;             /**< Objects of this type have one, */
   const void* other_type;       /**< and of this; what else there is goes to `lend`. */
-  came_handle_get layout;       /**< int32_t: `strided`, or something without addresses. */
-  came_handle_get data;         /**< void*: the first element. */
+  came_handle_get data;         /**< void*: the first element; fails for what has no addresses and strides. */
   came_handle_get shape;        /**< const int64_t*: sizes, not handed over. */
   came_handle_get strides;      /**< const int64_t*: in elements, not handed over. */
   came_handle_get ndim;         /**< int64_t. */
@@ -221,7 +220,7 @@ typedef struct came_handles {
 
 /** Initial value of a came_handles. */
 #define CAME_HANDLES_INIT \
-  { sizeof(came_handles), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_handles), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants.
  */

@@ -15,7 +15,6 @@ from torch.nn import Parameter
 from .lender import Handles
 
 _PROPERTIES = {
-    "layout": "layout",
     "data": "data_ptr",
     "shape": "sizes",
     "strides": "strides",
@@ -25,7 +24,6 @@ _PROPERTIES = {
     "device_index": "device_index",
 }
 _NAMES = {
-    "strided": "layout_strided",
     "cpu": "device_type_cpu",
     "cuda": "device_type_cuda",
     "f64": "dtype_float64",
@@ -66,7 +64,6 @@ def _are_true(get: Any, made: Handles) -> bool:
 
     number, sizes = ctypes.c_int32, ctypes.POINTER(ctypes.c_int64)
     expected = {
-        ("layout", number): made.strided,
         ("data", ctypes.c_void_p): _probe.data_ptr(),
         ("shape", sizes): list(_probe.shape),
         ("strides", sizes): list(_probe.stride()),

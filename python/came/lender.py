@@ -22,9 +22,9 @@ class Handles(Sized):
 
     _fields_ = [
         ("struct_size", _u32),
-        *((name, _i32) for name in ("offset", "type_offset", "strided")),
+        *((name, _i32) for name in ("offset", "type_offset", "reserved")),
         *((name, _ptr) for name in ("type", "other_type")),
-        *((name, _ptr) for name in ("layout", "data", "shape", "strides", "ndim", "dtype", "device", "device_index")),
+        *((name, _ptr) for name in ("data", "shape", "strides", "ndim", "dtype", "device", "device_index")),
         *((name, _i32) for name in ("cpu", "cuda", "f64", "f32", "bf16", "f16")),
     ]
 

@@ -66,21 +66,23 @@ bool has_handle(const came_handles& of, const void* object) {
   return type == of.type || type == of.other_type;
 }
 
-bool look(const came_handles& of, void* object, Seen& seen) {
+/// `before` is what the tensor was known as: an address belongs to one device, which is asked for where it is new.
+bool look(const came_handles& of, void* object, const came_tensor& before, Seen& seen) {
   void* handle = static_cast<char*>(object) + of.offset;
-  int32_t layout = 0;
-  int32_t device = 0;
   int32_t dtype = 0;
-  // Only a strided tensor has strides and an address: others must not be asked.
-  if (of.layout(handle, &layout) != 0 || layout != of.strided) return false;
-  if (of.device(handle, &device) != 0 || (device != of.cpu && device != of.cuda)) return false;
   if (of.data(handle, &seen.data) != 0 || of.shape(handle, &seen.shape) != 0 ||
-      of.strides(handle, &seen.strides) != 0 || of.ndim(handle, &seen.ndim) != 0 || of.dtype(handle, &dtype) != 0 ||
-      of.device_index(handle, &seen.device_index) != 0) {
+      of.strides(handle, &seen.strides) != 0 || of.ndim(handle, &seen.ndim) != 0 || of.dtype(handle, &dtype) != 0) {
     return false;
   }
-  seen.device = device == of.cpu ? CAME_DEVICE_CPU : CAME_DEVICE_CUDA;
-  if (device == of.cpu) seen.device_index = 0;
+  seen.device = before.device;
+  seen.device_index = before.device_index;
+  if (seen.data == nullptr || seen.data != before.data) {
+    int32_t device = 0;
+    if (of.device(handle, &device) != 0 || (device != of.cpu && device != of.cuda)) return false;
+    if (of.device_index(handle, &seen.device_index) != 0) return false;
+    seen.device = device == of.cpu ? CAME_DEVICE_CPU : CAME_DEVICE_CUDA;
+    if (device == of.cpu) seen.device_index = 0;
+  }
   seen.dtype = dtype == of.f32    ? CAME_DTYPE_F32
                : dtype == of.bf16 ? CAME_DTYPE_BF16
                : dtype == of.f16  ? CAME_DTYPE_F16
@@ -125,7 +127,7 @@ const void* point(came_tensor& tensor, void* object, const came_framework& f) {
   static constexpr int64_t kNoShape = 0;
   Seen seen;
   const bool by_handle = f.handles != nullptr && has_handle(*f.handles, object);
-  if (!(by_handle ? look(*f.handles, object, seen) : look(f.lend, object, seen))) return nullptr;
+  if (!(by_handle ? look(*f.handles, object, tensor, seen) : look(f.lend, object, seen))) return nullptr;
   if (!fits(seen, tensor) || !is_addressable(seen)) return nullptr;
   tensor.data = seen.data;
   return seen.shape != nullptr ? seen.shape : &kNoShape;
