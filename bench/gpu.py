@@ -74,7 +74,7 @@ def measure(subject, running, baseline, shapes: Shapes, device: Host | Cuda, set
     graph, graph_error = captured(running, device)
     steps = [baseline.step, running.step, *graph]
     seconds = seconds_in_turn(device, steps, settings["repetitions"], settings["time_limit"])
-    host = host_seconds(device, running.step)
+    host = host_seconds(device, running.step, settings["time_limit"])
     nanoseconds = float(np.median(seconds[:, 1])) / count * 1e9
     moved, buffers = subject.bytes_moved, running.buffer_bytes
     if callable(moved):
