@@ -164,8 +164,8 @@ def seconds_in_turn(device: Host | Cuda, steps: list[Step], repetitions: int, li
 def host_seconds(device: Host | Cuda, step: Step, time_limit: float = 2.0) -> float:
     """Seconds until a step returns, which on a GPU is when its work is queued; each finds an empty queue.
 
-    The least of the medians on each core, up to ROUNDS times over: a core that others share takes up to twice as long, and
-    now it is this one, now that.
+    The least of the medians on each core, up to ROUNDS times over: cores of one machine were seen to differ by a factor of
+    two, and not always the same ones.
     """
 
     def seconds() -> float:
