@@ -116,7 +116,7 @@ def test_sparse_gradients_after_dense_ones():
 
 
 def test_complex_parameters():
-    with pytest.raises(TypeError, match="CAME: a parameter is torch.complex64, expected real numbers"):
+    with pytest.raises(TypeError, match="CAME: parameter 0 is torch.complex64, expected real numbers"):
         came.CAME([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
 
 
