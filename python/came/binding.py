@@ -51,10 +51,7 @@ class Member(NamedTuple):
 
 def _any_negated(grads: List[Any]) -> bool:
     """Whether a gradient has torch's neg bit: what it means is minus what lies in memory, which kernels cannot see."""
-    try:
-        return any(map(_is_neg, grads))
-    except TypeError:  # not all are there
-        return any(grad is not None and grad.is_neg() for grad in grads)
+    return any(map(_is_neg, [grad for grad in grads if grad is not None]))
 
 
 class Gradients(NamedTuple):

@@ -4,13 +4,15 @@ torch checks neither: a tensor whose storage was resized, as programs do that fr
 writes beyond its end.
 """
 
+from operator import add, ge, mul
 from typing import Any, List, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 _storage, _nbytes = Tensor.untyped_storage, torch.UntypedStorage.nbytes
-_offset, _size, _data_ptr = Tensor.storage_offset, Tensor.numel, Tensor.data_ptr
+_offset, _numel, _element_size = Tensor.storage_offset, Tensor.numel, Tensor.element_size
+_is_contiguous, _data_ptr = Tensor.is_contiguous, Tensor.data_ptr
 
 
 def kind(tensor: Tensor) -> Optional[str]:
@@ -44,7 +46,11 @@ def sizes(tensors: Sequence[Tensor]) -> List[int]:
 
 def are_whole(tensors: Sequence[Tensor]) -> bool:
     """Whether every tensor has memory for all of its elements."""
-    return all(size >= extent(tensor) for size, tensor in zip(sizes(tensors), tensors))
+    have = sizes(tensors)
+    rows = map(mul, map(add, map(_offset, tensors), map(_numel, tensors)), map(_element_size, tensors))
+    if all(map(_is_contiguous, tensors)) and all(map(ge, have, rows)):
+        return True
+    return all(size >= extent(tensor) for size, tensor in zip(have, tensors))
 
 
 def check(tensor: Tensor, what: Any) -> None:
