@@ -66,6 +66,15 @@ TEST(LabConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(error_of("[train\n").substr(0, 3), ":1:");
 }
 
+TEST(LabConfig, ShowsKeysThatNeedQuotesOnOneLine) {
+  EXPECT_EQ(error_of("[train]\n\"a\\nb\" = 1\n").substr(0, 31), ":2: [train] has no key \"a\\nb\";");
+  EXPECT_EQ(error_of("[\"a\\nb\"]\nc = 1\n").substr(0, 24), ":1: no section [\"a\\nb\"];");
+  // No optimizer has such an option, and config.toml would not read back.
+  EXPECT_EQ(error_of("[optimizer]\n\"a b\" = 1\n").substr(0, 33), ":2: [optimizer] has no key \"a b\";");
+  EXPECT_EQ(error_of("[optimizer]\n\"\" = 1\n").substr(0, 30), ":2: [optimizer] has no key \"\";");
+  EXPECT_LT(error_of("[train]\n" + std::string(5000, 'a') + " = 1\n").size(), 400U);
+}
+
 TEST(LabConfig, RefusesWhatMakesNoSense) {
   EXPECT_EQ(error_of("[train]\nbatch = 30\nmicro_batch = 8\n"),
             "batch is 30, which micro_batch 8 does not divide; take a micro_batch that does");
