@@ -64,6 +64,7 @@ TEST(LabConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(error_of("[train]\nseed = -1\n"), ":2: seed must be a whole number, not negative");
   EXPECT_EQ(error_of("[model]\nnext_sentence = 1\n"), ":2: next_sentence must be true or false");
   EXPECT_EQ(error_of("[train\n").substr(0, 3), ":1:");
+  EXPECT_EQ(error_of("[|train]\n"), ": not valid TOML");
 }
 
 TEST(LabConfig, ShowsKeysThatNeedQuotesOnOneLine) {
