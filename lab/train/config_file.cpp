@@ -61,6 +61,14 @@ bool bare(std::string_view key) {
 // A key as an error message can show it: on one line.
 std::string shown(std::string_view key) { return bare(key) ? std::string(key) : quote_name(key); }
 
+// What the parser says of a bad file, which may quote any part of it: on one line, not too long.
+std::string one_line(std::string_view text) {
+  std::string line(text.substr(0, 300));
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20; }, ' ');
+  return line;
+}
+
 // An option of the optimizer as the text that came_options_set reads.
 std::string option_text(const std::filesystem::path& file, const std::string& key, const toml::node& node) {
   if (const auto text = node.value_exact<std::string>()) return *text;
@@ -94,7 +102,7 @@ void read_config(TrainConfig& config, const std::filesystem::path& file) {
   try {
     root = toml::parse_file(file.string());
   } catch (const toml::parse_error& error) {
-    fail("{}:{}: {}", file.string(), error.source().begin.line, error.description());
+    fail("{}:{}: {}", file.string(), error.source().begin.line, one_line(error.description()));
   } catch (const Error& error) {
     fail("{}: {}", file.string(), error.what());
   }

@@ -65,6 +65,7 @@ TEST(LabConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(error_of("[model]\nnext_sentence = 1\n"), ":2: next_sentence must be true or false");
   EXPECT_EQ(error_of("[train\n").substr(0, 3), ":1:");
   EXPECT_EQ(error_of("[|train]\n"), ": not valid TOML");
+  EXPECT_EQ(error_of("[train]\nsteps = tru\n").find('\n'), std::string::npos);
 }
 
 TEST(LabConfig, ShowsKeysThatNeedQuotesOnOneLine) {
