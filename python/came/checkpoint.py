@@ -110,8 +110,8 @@ def _check_complete(optimizer: "Optimizer", group: Dict[str, Any], numbers: Dict
         missing = lacking(slot, names)
         if missing is not None:
             raise ValueError(
-                f"{owner}: the checkpoint has no {missing!r} for {member}, expected {', '.join(map(repr, names))}, or no state of it "
-                "at all; nothing was loaded"
+                f"{owner}: the checkpoint has no {missing!r} for {member}, expected {', '.join(map(repr, names))}, or no state "
+                "of it at all; nothing was loaded"
             )
         for state in wanted:
             if state.name in slot:

@@ -42,7 +42,7 @@ def weight():
         (came.CAME, {"cautious": "yes"}, TypeError, "cautious: 'yes' given, expected True or False"),
         (came.Adam, {"amsgrad": True}, ValueError, "amsgrad: True given, expected False"),
         (came.Adam, {"betas": (1.0, 0.9)}, ValueError, "betas\\[0\\] is 1, expected a number in"),
-        (came.AdamW, {"eps": -1e-8}, ValueError, "eps is -1e-08, expected a finite number > 0"),
+        (came.AdamW, {"eps": -1e-8}, ValueError, "eps is -1e-08, expected a finite number >= 0"),
         (came.SM3, {"beta1": 0.0, "cautious": True}, ValueError, "cautious is set with beta1 0"),
         (came.Adafactor, {"lr": 1e-3, "relative_step": True}, ValueError, "Cannot combine manual `lr` \\(0.001\\) and `relative_step=True`"),
         (came.Adafactor, {"relative_step": False}, ValueError, "lr: None given"),

@@ -188,7 +188,7 @@ BAD = [
     (set_scale(0.0), ValueError, "grad_scale is 0.0, expected a finite number > 0"),
     (set_scale(math.nan), ValueError, "grad_scale is nan"),
     (set_scale(math.inf), ValueError, "grad_scale is inf"),
-    (set_group(differentiable=True, stochastic_rounding=True), RuntimeError, "`differentiable` does not support `stochastic_rounding`"),
+    (set_group(differentiable=True, stochastic_rounding=True), RuntimeError, "does not support `stochastic_rounding`"),
     (set_group(betas=(2.0, 0.9)), ValueError, r"betas\[0\] is 2"),
 ]
 
