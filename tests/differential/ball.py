@@ -145,18 +145,19 @@ def average(old, beta, new):
     a = new.a
     with np.errstate(all="ignore"):
         # A weight of zero takes nothing, of infinities either.
-        v = (beta * old if beta > 0 else 0.0 * np.nan_to_num(old)) + (1 - beta) * new.v
-        size = beta * np.abs(old) + (1 - beta) * (np.abs(new.v) + new.r)
-        r = np.where(size == 0, 0.0, (1 - beta) * new.r + 4 * (a.unit * size + a.tiny))
-        lost = np.isinf(new.r)
-        big = np.maximum(np.abs(old), np.abs(new.v) + new.r) > a.most
+        v = (beta * old.v if beta > 0 else 0.0 * np.nan_to_num(old.v)) + (1 - beta) * new.v
+        size = beta * (np.abs(old.v) + old.r) + (1 - beta) * (np.abs(new.v) + new.r)
+        r = np.where(size == 0, 0.0, beta * old.r + (1 - beta) * new.r + 4 * (a.unit * size + a.tiny))
+        lost = np.isinf(new.r) | np.isinf(old.r)
+        big = np.maximum(np.abs(old.v), np.abs(new.v) + new.r) > a.most
         r = np.where(np.isnan(v) & ~lost, 0.0, np.where(np.isnan(r) | lost | big, ANY, r))
     return Ball(v, a, r)
 
 
 def choice(known, sure, x):
-    """x where `sure`, 0 where it is known not to be, and anything between where that is not known."""
+    """x where `sure`, 0 where it is known not to be, and anything between where that is not known; a NaN is neither."""
     half = np.abs(x.v) / 2 + x.r
-    v = np.where(known, np.where(sure, x.v, 0.0), x.v / 2)
+    v = np.where(known, np.where(sure | np.isnan(x.v), x.v, 0.0), x.v / 2)
     r = np.where(known, np.where(sure, x.r, 0.0), half)
-    return Ball(v, x.a, np.where(np.isnan(v), 0.0, r))
+    lost = np.isinf(x.r) & ~(known & ~sure)
+    return Ball(v, x.a, np.where(lost, ANY, np.where(np.isnan(v), 0.0, r)))

@@ -16,6 +16,13 @@ class Wrong(AssertionError):
     """A stored number outside its ball."""
 
 
+def gradient(memory, a):
+    """A stored gradient; one of f64 is rounded where the arithmetic is f32."""
+    stored, dtype = memory
+    value = Ball(f64(stored, dtype), F64 if dtype == "float64" else a)
+    return value.within(a)
+
+
 class Subject:
     """One tensor of one step: memory before and after, and the arithmetic that took it there.
 
@@ -28,7 +35,7 @@ class Subject:
         self.theta = Ball(self.number("param"), self.a)
         # (1): unscaled, clipped, turned.
         sign = Ball(-1.0 if o.maximize else 1.0, F64)
-        self.g = Ball(self.number("grad"), self.a) * (factor * sign).within(self.a)
+        self.g = gradient(before["grad"], self.a).reshape(self.shape) * (factor * sign).within(self.a)
 
     def number(self, name):
         stored, dtype = self.before[name]
@@ -78,14 +85,18 @@ class Subject:
     def scales(self, memory, name):
         return memory[name + "_scale"][0].reshape(*self.shape[:2], -(-self.shape[2] // BLOCK))
 
-    def moment(self, memory, name):
-        """f64 values of a moment per element, whatever it is stored as."""
+    def moment(self, name, memory=None):
+        """A number per element, whatever it is stored as; before the step, unless told."""
+        memory = self.before if memory is None else memory
         if name + "_scale" not in memory:
             stored, dtype = memory[name]
-            return f64(stored, dtype).reshape(self.shape)
+            value = f64(stored, dtype).reshape(self.shape)
+            return Ball(value, self.a, np.where(np.isinf(value), ANY, 0.0))
         scale = each(self.scales(memory, name), self.shape[2])
         code = self.codes(memory, name)
-        return second_value(code, scale) if name == "exp_avg_sq" else value_of(code, scale, LEVELS[self.code_type()])
+        value = second_value(code, scale) if name == "exp_avg_sq" else value_of(code, scale, LEVELS[self.code_type()])
+        # A code is read with two products in f32, in either order: two roundings here, two there.
+        return Ball(value, self.a, np.where(np.isfinite(value), 4 * F32.unit * np.abs(value), np.where(np.isnan(value), 0.0, ANY)))
 
     def expect_moment(self, name, ball):
         """Checks a moment in whatever storage; returns what is stored as exact."""
@@ -93,8 +104,7 @@ class Subject:
             drawn = self.o.stochastic_rounding and self.after[name][1] in ("bfloat16", "float16")
             return self.expect(name, ball, self.random(MOMENTUM) if drawn else None)
         self.expect_codes(name, ball, second=name == "exp_avg_sq")
-        value = self.moment(self.after, name)
-        return Ball(value, self.a, np.where(np.isinf(value), ANY, 0.0))
+        return self.moment(name, self.after)
 
     def expect_codes(self, name, ball, second):
         b, i, j = self.shape
@@ -113,7 +123,7 @@ class Subject:
         # Codes are found in f32: a product, a quotient and two roots, so a magnitude is as good as one 16 roundings away.
         slack = 16 * F32.unit * np.abs(ball.v)
         sigma, got = each(scale, j), self.codes(self.after, name).astype(np.float64)
-        ends = [ball.v - ball.r - slack, ball.v + ball.r + slack]
+        ends = [rounded(end, "float32") for end in (ball.v - ball.r - slack, ball.v + ball.r + slack)]
         if second:
             random = self.random(SECOND)
             low, high = (second_code(np.clip(end, 0, sigma), sigma, random) for end in ends)
@@ -161,7 +171,7 @@ class Subject:
         made = []
         for suffix, axis in (("_row", 2), ("_col", 1)):
             stored, dtype = self.before[name + suffix]
-            old = f64(stored, dtype).reshape(np.delete(self.shape, axis))
+            old = Ball(f64(stored, dtype).reshape(np.delete(self.shape, axis)), self.a)
             mean = x.sum(axis).within(F64) / max(1, self.shape[axis]) + eps
             made.append(self.expect(name + suffix, average(old, beta, mean.within(self.a))))
         return made
@@ -188,7 +198,7 @@ class Subject:
             row, col = self.factors("exp_avg_sq", x, beta2, o.eps1)
             u = self.product(self.g, *self.root(row, col, one))
         else:
-            old = self.moment(self.before, "exp_avg_sq")
+            old = self.moment("exp_avg_sq")
             v = self.expect("exp_avg_sq", average(old, beta2, x + self.constant(o.eps1)))
             u = self.g / v.sqrt()
         if self.elements == 0:
@@ -207,7 +217,7 @@ class Subject:
 def came(s):
     o = s.o
     u = s.update(o.beta2)
-    m = s.expect_moment("exp_avg", average(s.moment(s.before, "exp_avg"), o.beta1, u))
+    m = s.expect_moment("exp_avg", average(s.moment("exp_avg"), o.beta1, u))
     instability = (u - m).square()
     correction = Ball(1 - o.beta3**s.count if o.bias_correction else 1.0, F64).sqrt()
     agree, lr = s.agreement(m), Ball(s.lr, F64)
@@ -215,7 +225,7 @@ def came(s):
         row, col = s.factors("exp_avg_res", instability, o.beta3, o.eps2)
         move = s.product(m, *s.root(row, col, lr * correction))
     elif o.confidence_1d:
-        old = s.moment(s.before, "exp_avg_res")
+        old = s.moment("exp_avg_res")
         full = s.expect("exp_avg_res", average(old, o.beta3, instability + s.constant(o.eps2)))
         move = m * s.constant(lr * correction) / full.sqrt()
     else:
@@ -237,16 +247,16 @@ def adafactor(s):
         s.move(decay, u * s.constant(rate))
         return
     value = u * s.constant(rate) if o.lr_in_momentum else u
-    m = s.expect_moment("exp_avg", average(s.moment(s.before, "exp_avg"), o.beta1, value))
+    m = s.expect_moment("exp_avg", average(s.moment("exp_avg"), o.beta1, value))
     move = m if o.lr_in_momentum else m * s.constant(rate)
     s.move(decay, s.agreement(m)(move))
 
 
 def moments(s, g):
     """(19)"""
-    old = s.moment(s.before, "exp_avg_sq")
+    old = s.moment("exp_avg_sq")
     v = s.expect_moment("exp_avg_sq", average(old, s.o.beta2, g.square()))
-    m = s.expect_moment("exp_avg", average(s.moment(s.before, "exp_avg"), s.o.beta1, g))
+    m = s.expect_moment("exp_avg", average(s.moment("exp_avg"), s.o.beta1, g))
     return m, v
 
 
@@ -258,8 +268,10 @@ def divided(s, m, v, rate, corrects=True):
 
 def adam(s, decoupled=False):
     o = s.o
-    if not decoupled and o.weight_decay:
-        s.g = s.g + s.theta * s.constant(o.weight_decay)  # (18)
+    if not decoupled:
+        # (18); 0 times a parameter that is no number need not be taken.
+        whole = s.g + s.theta * s.constant(o.weight_decay) if o.weight_decay else s.g
+        s.g = Ball(whole.v, s.a, np.where(np.isfinite(s.theta.v), whole.r, ANY))
     m, v = moments(s, s.g)
     move = divided(s, m, v, Ball(s.lr / (1 - o.beta1**s.count), F64))
     s.move(Ball(s.lr * o.weight_decay if decoupled else 0.0, F64), s.agreement(m)(move))
@@ -301,12 +313,11 @@ def sm3(s):
             if s.shape[axis] > 0:
                 s.expect("accumulator" + suffix, cover.max(axis))
     else:
-        old = s.moment(s.before, "accumulator")
-        cover = Ball(old, s.a, np.where(np.isinf(old), ANY, 0.0)) + x
+        cover = s.moment("accumulator") + x
         s.expect("accumulator", cover)
     direction = s.g / (cover + s.constant(o.eps)).sqrt()
     if s.has("exp_avg"):
-        m = s.expect_moment("exp_avg", average(s.moment(s.before, "exp_avg"), o.beta1, direction))
+        m = s.expect_moment("exp_avg", average(s.moment("exp_avg"), o.beta1, direction))
         direction = s.agreement(m)(m)
     s.move(Ball(s.lr * o.weight_decay, F64), direction * s.constant(s.lr))
 

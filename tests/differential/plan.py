@@ -14,10 +14,10 @@ import numpy as np
 
 import numbers_of
 import oracle
-from ball import F32, F64, Ball
+from ball import F32, F64
 from came import native
 from came.library import check, library
-from formats import STORAGE, f64
+from formats import STORAGE
 from oracle import Wrong
 
 BACKENDS = {"cpu": native.CPU, "reference": native.REFERENCE, "emulated": native.CUDA}
@@ -234,7 +234,8 @@ def judge(case, rank, step, before, after, exact, tally):
         raise Wrong(f"counters are {list(after[-1])}, expected {counts}")
     going = [k for k in range(n) if not skipped and (active is None or active[k])]
     scale = 1.0 if step.get("grad_scale") is None else step["grad_scale"]
-    grads = [Ball(f64(rank.grads[k].array, rank.grads[k].dtype), arithmetic_of(case["tensors"][k], exact)) for k in going]
+    stored = [(rank.grads[k].array, rank.grads[k].dtype) for k in going]
+    grads = [oracle.gradient(g, arithmetic_of(case["tensors"][k], exact)) for g, k in zip(stored, going)]
     for k in range(n):
         old, new = (memory_of(case, rank, image, k) for image in (before, after))
         tensor = case["tensors"][k]
