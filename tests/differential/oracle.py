@@ -26,11 +26,12 @@ def gradient(memory, a):
 class Subject:
     """One tensor of one step: memory before and after, and the arithmetic that took it there.
 
-    `before` and `after` map "param", "grad" and the names of states to (stored array, dtype); `view` is (factored, batch, rows, cols)."""
+    `before` and `after` map "param", "grad" and the names of states to (stored array, dtype); `view` is (factored, batch, rows, cols);
+    `between` are roundings of the parameter before the last one."""
 
-    def __init__(self, o, view, before, after, arithmetic, lr, count, id, factor):
+    def __init__(self, o, view, before, after, arithmetic, lr, count, id, factor, between=0):
         self.o, self.before, self.after, self.a, self.lr, self.count, self.id = o, before, after, arithmetic, lr, count, id
-        self.factored, self.shape = view[0], tuple(view[1:])
+        self.factored, self.shape, self.between = view[0], tuple(view[1:]), between
         self.elements, self.checked, self.free = int(np.prod(self.shape)), 0, 0
         self.theta = Ball(self.number("param"), self.a)
         # (1): unscaled, clipped, turned.
@@ -138,6 +139,7 @@ class Subject:
         change = (theta * self.constant(decay) + move) if np.any(decay.v != 0) else move
         # The difference is rounded as it is stored; here it is rounded to f64.
         value = Ball(theta.v - change.v, self.a, change.r + 2.0**-53 * np.abs(theta.v - change.v))
+        value.r = value.r + self.between * self.a.unit * np.abs(theta.v)
         lost = np.isinf(change.r) | (np.abs(value.v) + value.r > self.a.most)
         value.r = np.where(np.isnan(value.v) & ~np.isinf(change.r), 0.0, np.where(lost | np.isnan(value.r), ANY, value.r))
         dtype = self.after["param"][1]
