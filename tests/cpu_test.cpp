@@ -1,5 +1,8 @@
 // The CPU backend: how close it is to the f64 reference, and that neither threads nor vector widths change a bit.
 #include <omp.h>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include "cpu/kernels.hpp"
 #include "displacement.hpp"
@@ -110,6 +113,49 @@ TEST_P(Cpu, GivesTheSameBitsForAnyNumberOfThreads) {
     }
   }
 }
+
+#if defined(__SSE__)
+/// Sets this thread to flush subnormals to zero, as programs that train often do, and to round towards zero.
+class Flushing {
+ public:
+  Flushing() : before_(_mm_getcsr()) { _mm_setcsr(kMode); }
+  ~Flushing() { _mm_setcsr(before_); }
+  Flushing(const Flushing&) = delete;
+  Flushing& operator=(const Flushing&) = delete;
+  static constexpr unsigned kMode = 0x1f80U | 0x8040U | 0x6000U;
+
+ private:
+  unsigned before_;
+};
+
+// Squares, averages and parameters of these steps are subnormal.
+TEST_P(Cpu, GivesTheSameBitsWhateverTheModeOfTheCallersThread) {
+  const auto bytes_after_tiny_steps = [&](const Options& o, bool flush) {
+    Trial run({o}, mixed_specs(), nullptr, core::cpu_backend());
+    run.fill_params(1);
+    run.for_each_element([&](size_t k, int64_t i, int64_t) { run.param(k).set(i, 1e-38 * run.param(k).get(i)); });
+    for (uint64_t step = 0; step < 3; ++step) {
+      run.fill_grads(step);
+      run.for_each_element([&](size_t k, int64_t i, int64_t) { run.grad(k).set(i, 1e-21 * run.grad(k).get(i)); });
+      if (!flush) {
+        run.run();
+        continue;
+      }
+      const Flushing flushing;
+      run.run();
+      EXPECT_EQ(_mm_getcsr(), Flushing::kMode) << "the thread's own mode was not restored";
+    }
+    return run.image();
+  };
+  for (const Options& o : option_variants(GetParam())) {
+    const Bytes expected = bytes_after_tiny_steps(o, false);
+    for (const int threads : {1, 2, 7}) {
+      const Threads some(threads);
+      EXPECT_EQ(bytes_after_tiny_steps(o, true), expected) << threads << " threads";
+    }
+  }
+}
+#endif
 
 TEST_P(Cpu, GivesTheSameBitsForTensorsTogetherOrOneByOne) {
   for (const Options& o : option_variants(GetParam())) {

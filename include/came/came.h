@@ -98,9 +98,9 @@ typedef struct came_options {
   double beta1;                   /**< Decay of the momentum, [0, 1); CAME: > 0; Adafactor, SM3: 0 keeps no momentum. */
   double beta2;                   /**< Decay of the second moment, [0, 1). */
   double beta3;                   /**< CAME: decay of the instability, [0, 1). */
-  double eps;                     /**< Adam, AdamW, LAMB: added to the root; SM3: under the root.  > 0. */
+  double eps;                     /**< Adam, AdamW (>= 0), LAMB (> 0): added to the root; SM3 (> 0): under the root. */
   double eps1;                    /**< CAME, Adafactor: added to the squared gradient, > 0. */
-  double eps2;                    /**< CAME: added to the instability.  Adafactor: least parameter scale.  > 0. */
+  double eps2;                    /**< CAME: added to the instability, > 0.  Adafactor: least parameter scale, >= 0. */
   double clip_threshold;          /**< CAME, Adafactor: d, the largest RMS of an update, > 0. */
   double weight_decay;            /**< Decoupled decay (Adam: L2 term), >= 0. */
   double max_grad_norm;           /**< Clip this group's gradients by the norm over the whole plan; 0: off. */

@@ -5,6 +5,7 @@
 
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
+#include "core/float_mode.hpp"
 #include "core/message.hpp"
 #include "core/step.hpp"
 #include "core/view.hpp"
@@ -28,6 +29,7 @@ std::vector<int64_t> shape_of(const came_tensor& tensor, const char* name) {
 }  // namespace
 
 void nmf_rank1(const came_tensor& v, const came_tensor& w, const came_tensor& h) {
+  const FloatMode mode;
   const std::vector<int64_t> shape = shape_of(v, "v");
   if (shape.size() != 2) invalid("v: ", shape.size(), " dimensions, expected 2");
   checked_elements(shape, "v");
@@ -56,6 +58,7 @@ void nmf_rank1(const came_tensor& v, const came_tensor& w, const came_tensor& h)
 }
 
 void confidence_update(const came_tensor& m, const came_tensor& u, double eps, const came_tensor& out) {
+  const FloatMode mode;
   if (!std::isfinite(eps) || eps <= 0) invalid("eps: ", eps, " given, expected a finite number > 0");
   const std::vector<int64_t> shape = shape_of(m, "m");
   const int64_t elements = checked_elements(shape, "m");

@@ -159,9 +159,11 @@ void Optimizer::load_state(const std::vector<NamedTensor>& states) {
   for (size_t k = 0; k < states.size(); ++k) {
     const came_tensor& own = exports_[places[k]].tensor;
     const auto* given = static_cast<const uint64_t*>(states[k].tensor.data);
-    if (static_cast<DType>(own.dtype) == DType::i64 && *static_cast<const int64_t*>(states[k].tensor.data) < 0) {
-      invalid("state '", states[k].name, "': ", *static_cast<const int64_t*>(states[k].tensor.data),
-              " given, expected at least 0");
+    if (static_cast<DType>(own.dtype) == DType::i64) {
+      const int64_t count = *static_cast<const int64_t*>(states[k].tensor.data);
+      if (count < 0 || count >= kMostSteps) {
+        invalid("state '", states[k].name, "': ", count, " given, expected 0 to ", kMostSteps - 1);
+      }
     }
     if (given != own.data && given >= storage_.data() && given < storage_.data() + storage_.size()) {
       invalid("state '", states[k].name, "': tensor.data is another state of this optimizer, expected a copy of it");

@@ -32,6 +32,7 @@ struct Real {
   double came_options::*field;
   Rule rule;
   unsigned users;
+  unsigned may_be_zero = 0;  ///< Users for which `positive` includes 0.
 };
 
 struct Flag {
@@ -45,9 +46,9 @@ constexpr Real kReals[] = {
     {"beta1", &came_options::beta1, Rule::beta, kAll},
     {"beta2", &came_options::beta2, Rule::beta, kAll & ~kSm3},
     {"beta3", &came_options::beta3, Rule::beta, kCame},
-    {"eps", &came_options::eps, Rule::positive, kAdam | kLamb | kSm3},
+    {"eps", &came_options::eps, Rule::positive, kAdam | kLamb | kSm3, kAdam},
     {"eps1", &came_options::eps1, Rule::positive, kCame | kAdafactor},
-    {"eps2", &came_options::eps2, Rule::positive, kCame | kAdafactor},
+    {"eps2", &came_options::eps2, Rule::positive, kCame | kAdafactor, kAdafactor},
     {"clip_threshold", &came_options::clip_threshold, Rule::threshold, kCame | kAdafactor},
     {"weight_decay", &came_options::weight_decay, Rule::non_negative, kAll},
     {"max_grad_norm", &came_options::max_grad_norm, Rule::non_negative, kAll},
@@ -183,9 +184,10 @@ void validate_options(const came_options& options, const std::string& what) {
     const double value = options.*real.field;
     if ((real.users & user) == 0) {
       if (value != 0) not_an_option(what, real.name, word);
-    } else if (!obeys(value, real.rule)) {
-      invalid(what, ": ", real.name, " is ", value, ", expected ", expectation(real.rule));
+      continue;
     }
+    const Rule rule = (real.may_be_zero & user) != 0 ? Rule::non_negative : real.rule;
+    if (!obeys(value, rule)) invalid(what, ": ", real.name, " is ", value, ", expected ", expectation(rule));
   }
   for (const Flag& flag : kFlags) {
     const int32_t value = options.*flag.field;

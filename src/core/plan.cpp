@@ -129,7 +129,7 @@ void check_epsilons(const came_options& o, const Tensor& t) {
     }
   };
   check("eps1", o.eps1, o.beta2);
-  if (o.beta3 > 0) check("eps2", o.eps2, o.beta3);
+  if (o.algorithm == CAME_ALGORITHM_CAME) check("eps2", o.eps2, o.beta3);
 }
 
 Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_options>& groups,

@@ -8,6 +8,7 @@
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
+#include "core/float_mode.hpp"
 #include "core/message.hpp"
 
 namespace came::core {
@@ -65,13 +66,15 @@ void check_scalar_values(const Plan& plan, const came_step& step) {
     if (!std::isfinite(lr) || lr < 0) invalid("step: lr of group ", k, " is ", lr, ", expected a finite number >= 0");
   }
   if (on_host(step.step)) {
-    // Beyond this the type cannot count: x + 1 rounds to x, and stochastic rounding would repeat itself.
-    const double limit = static_cast<DType>(step.step->dtype) == DType::f32 ? 0x1p24 : 0x1p53;
+    const bool narrow = static_cast<DType>(step.step->dtype) == DType::f32;
+    const double limit = narrow ? 0x1p24 : static_cast<double>(kMostSteps);
     const int64_t counters = step.step->ndim == 0 ? 1 : step.step->shape[0];
     for (int64_t k = 0; k < counters; ++k) {
       const double count = scalar_or(step.step, k, 0);
       if (!(count >= 0 && count < limit) || count != std::floor(count)) {
-        invalid("step: step[", k, "] is ", count, ", expected a whole number from 0 to ", limit - 1);
+        invalid("step: step[", k, "] is ", count, ", expected a whole number from 0 to ",
+                static_cast<int64_t>(limit) - 1,
+                narrow && count == limit ? ": f32 cannot count further, i64 and f64 can" : "");
       }
     }
   }
@@ -218,6 +221,7 @@ void run_phase(const Plan& plan, int phase, const came_step& step) {
   if (phase < 0 || static_cast<size_t>(phase) >= plan.phases.size()) {
     invalid("phase: ", phase, " given, expected 0 to ", plan.phases.size() - 1);
   }
+  const FloatMode mode;
   validate_step(plan, step);
   plan.backend->run_phases(plan, {phase, 1}, step);
 }
@@ -230,6 +234,7 @@ void run_step(const Plan& plan, const came_step& step, Tensors known) {
             ": is sharded, so its reductions need the other ranks; expected a call of "
             "came_plan_run_phase for each phase, with an all-reduce of came_plan_reduction between them");
   }
+  const FloatMode mode;
   validate_step(plan, step, known);
   plan.backend->run_phases(plan, {0, static_cast<int64_t>(plan.phases.size())}, step);
 }

@@ -24,6 +24,9 @@ void check_struct(uint32_t given, size_t expected, const std::string& label, con
 void check_tensor(const came_tensor& given, const std::string& label, const char* role, const int64_t* shape,
                   int64_t ndim, DType dtype, came_device device, int32_t device_index);
 
+/// A counter must be below this: above, f64 cannot count, and stochastic rounding would repeat itself.
+inline constexpr int64_t kMostSteps = int64_t{1} << 53;
+
 /// Scalars in host memory.
 double scalar_or(const came_tensor* scalar, int64_t index, double fallback);
 bool found_inf(const came_step& step);

@@ -35,7 +35,7 @@ void run_statistics(const Subject& s, const Tile& tile) {
   for_spans(s, tile, [&](int64_t, const Span& span) {
     HWY_ALIGN T scratch[kChunk];
     const T* p = open(s.param, span, scratch);
-    sum += sum_over<T>(span.n, [=](size_t k, auto at) CAME_LANES { return square(at.load(p + k)); });
+    sum += squares_over<T>(span.n, [=](size_t k, auto at) CAME_LANES { return at.load(p + k); });
   });
 }
 
@@ -61,7 +61,7 @@ class Direction {
     const bool in_momentum = s.o.lr_in_momentum != 0;
     const double decay = alpha * s.o.weight_decay;
     const Vec<T> step = set(static_cast<T>((in_momentum ? 1.0 : alpha) * direction));
-    const Vec<T> rate = set(static_cast<T>(1 - s.o.beta1));
+    const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(s.o.beta1)));
     const Vec<T> factor = set(static_cast<T>(in_momentum ? alpha : 1.0));
     const auto blend_lanes = [=](size_t k, auto at) CAME_LANES {
       const Vec<T> value = blend(at.load(m + k), rate, hn::Mul(u(k, at), factor));
@@ -76,9 +76,9 @@ class Direction {
       for_lanes<T>(span.n, blend_lanes);
       store_rounded(s.momentum, span, m);
     }
-    const Vec<T> scale = set(static_cast<T>(s.factor));
+    const Vec<T> sign = set(static_cast<T>(s.sign));
     const auto agreement = [=](size_t k, auto at)
-                               CAME_LANES { return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), scale)); };
+                               CAME_LANES { return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), sign)); };
     if (agreements_ != nullptr) *agreements_ += sum_over<T>(span.n, agreement);
     if (!applies_) return;
     if (s.o.cautious == 0) {

@@ -23,6 +23,7 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   const double correction1 = 1 - std::pow(s.o.beta1, s.count);
   const double correction2 = 1 - std::pow(s.o.beta2, s.count);
   const Vec<T> factor = set(static_cast<T>(s.factor));
+  const Vec<T> sign = set(static_cast<T>(s.sign));
   const Vec<T> l2_rate = set(static_cast<T>(l2 ? s.o.weight_decay : 0.0));
   const Vec<T> root = set(static_cast<T>(1 / std::sqrt(correction2)));
   const Vec<T> eps = set(static_cast<T>(s.o.eps));
@@ -41,11 +42,15 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
       const Vec<T> plain = hn::Mul(at.load(g + k), factor);
       return l2 ? hn::Add(plain, hn::Mul(l2_rate, at.load(p + k))) : plain;
     };
+    // (3)
+    const auto agreement = [=](size_t k, auto at, Vec<T> first) CAME_LANES {
+      return agreeing<T>(first, l2 ? gradient(k, at) : hn::Mul(at.load(g + k), sign));
+    };
     // (20), (21)
     const auto apply = [=](size_t k, auto at, Vec<T> first, Vec<T> mean) CAME_LANES {
       const Vec<T> divisor = hn::Add(hn::Mul(hn::Sqrt(mean), root), eps);
       Vec<T> move = hn::Div(hn::Mul(first, rate), divisor);
-      if (cautious) move = hn::Mul(move, agreeing<T>(first, gradient(k, at)));
+      if (cautious) move = hn::Mul(move, agreement(k, at, first));
       const Vec<T> old = at.load(p + k);
       const Vec<T> shrinkage = decay != 0 ? hn::Mul(shrink, old) : hn::Zero(Lanes<T>());
       at.store(hn::Sub(old, hn::Add(shrinkage, move)), p + k);
@@ -55,7 +60,7 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
     } else if (blends) {
       Sum<T> agreements;
       update_moments(s, span, m, v, gradient, [&](size_t k, auto at, Vec<T> first, Vec<T>) CAME_LANES {
-        agreements.add(k, agreeing<T>(first, gradient(k, at)));
+        agreements.add(k, agreement(k, at, first));
       });
       if (cautious) s.partial<T>(phase, tile).last_scalar() += agreements.total();
     } else {

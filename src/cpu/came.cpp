@@ -22,7 +22,7 @@ Factors<T> instability(const Subject& s) {
 template <class T, size_t R>
 HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, const T* row_factors,
                            const T* col_factors, double* sums, double* agreements) {
-  const Vec<T> rate = set(static_cast<T>(1 - s.o.beta1));
+  const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(s.o.beta1)));
   for_chunks(panel.cols, [&](int64_t j, int64_t count) {
     const auto n = static_cast<size_t>(count);
     const Rows<T, R> gradient(s, s.grad, panel.b, i, j, count);
@@ -33,7 +33,7 @@ HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, c
     std::copy_n(row_factors, R, rows.begin());
     const T* col = col_factors + (j - panel.cols.begin);
     T* col_sums = panel.sums_at(j);
-    const Vec<T> scale = set(static_cast<T>(s.factor));
+    const Vec<T> sign = set(static_cast<T>(s.sign));
     const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
     Sum<T> row_sums[R];
 
@@ -72,7 +72,7 @@ HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, c
     if (agreements == nullptr) return;
     for (size_t r = 0; r < R; ++r) {
       *agreements += sum_over<T>(n, [=](size_t k, auto at) CAME_LANES {
-        return agreeing<T>(at.load(m[r] + k), hn::Mul(at.load(g[r] + k), scale));
+        return agreeing<T>(at.load(m[r] + k), hn::Mul(at.load(g[r] + k), sign));
       });
     }
   });
@@ -82,8 +82,8 @@ HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, c
 template <class T>
 void blend_full(const Subject& s, const Update<T>& update, const Tile& tile, double* agreements) {
   T* full = s.state<T>("exp_avg_res");
-  const Vec<T> rate = set(static_cast<T>(1 - s.o.beta1));
-  const Vec<T> rate3 = set(static_cast<T>(1 - s.o.beta3));
+  const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(s.o.beta1)));
+  const Vec<T> rate3 = set(static_cast<T>(algorithms::rate_of(s.o.beta3)));
   const Vec<T> eps = set(static_cast<T>(s.o.eps2));
   for_spans(s, tile, [&](int64_t, const Span& span) {
     HWY_ALIGN T scratch[2][kChunk];
@@ -91,7 +91,7 @@ void blend_full(const Subject& s, const Update<T>& update, const Tile& tile, dou
     T* m = open(s.momentum, span, scratch[1]);
     const T* v = update.full + s.grad.at(span);
     const Vec<T> factor = update.full_factor();
-    const Vec<T> scale = set(static_cast<T>(s.factor));
+    const Vec<T> sign = set(static_cast<T>(s.sign));
     for_lanes<T>(span.n, [=](size_t k, auto at) CAME_LANES {
       at.store(blend(at.load(m + k), rate, Update<T>::full_update(at.load(g + k), at.load(v + k), factor)), m + k);
     });
@@ -106,7 +106,7 @@ void blend_full(const Subject& s, const Update<T>& update, const Tile& tile, dou
     }
     if (agreements == nullptr) return;
     *agreements += sum_over<T>(span.n, [=](size_t k, auto at) CAME_LANES {
-      return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), scale));
+      return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), sign));
     });
   });
 }
@@ -154,10 +154,10 @@ HWY_INLINE void apply_span(const Subject& s, const Span& span, const Move& move)
   }
   HWY_ALIGN T more[kChunk];
   const T* g = open(s.grad, span, more);
-  const Vec<T> scale = set(static_cast<T>(s.factor));
+  const Vec<T> sign = set(static_cast<T>(s.sign));
   move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES {
     const Vec<T> value = at.load(m + k);
-    const Vec<T> gradient = hn::Mul(at.load(g + k), scale);
+    const Vec<T> gradient = hn::Mul(at.load(g + k), sign);
     return hn::Mul(move(k, at, value), agreeing<T>(value, gradient));
   });
 }

@@ -38,13 +38,14 @@ struct Factors {
 
   /// Takes sum = sum over j of x_ij into the average of row i.
   HWY_INLINE void average_row(int64_t b, int64_t i, double sum) const {
-    average(row[s.row_at(b, i)], static_cast<T>(1 - beta), sum / static_cast<double>(s.t.view.cols) + eps);
+    average(row[s.row_at(b, i)], static_cast<T>(algorithms::rate_of(beta)),
+            sum / static_cast<double>(s.t.view.cols) + eps);
   }
   template <class Sums>
   HWY_INLINE void average_cols(int64_t b, Range cols, const Sums* sums) const {
     T* c = col + s.col_at(b, cols.begin);
     const double share = 1 / static_cast<double>(s.t.view.rows);
-    const auto rate = static_cast<T>(1 - beta);
+    const auto rate = static_cast<T>(algorithms::rate_of(beta));
     const double plus = eps;
     for (int64_t k = 0; k < cols.count; ++k) average(c[k], rate, static_cast<double>(sums[k]) * share + plus);
   }

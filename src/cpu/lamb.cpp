@@ -18,6 +18,7 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   const double correction1 = corrects ? 1 - std::pow(s.o.beta1, s.count) : 1.0;
   const double correction2 = corrects ? 1 - std::pow(s.o.beta2, s.count) : 1.0;
   const Vec<T> factor = set(static_cast<T>(s.factor));
+  const Vec<T> sign = set(static_cast<T>(s.sign));
   const Vec<T> scale = set(static_cast<T>(1 / correction1));
   const Vec<T> root = set(static_cast<T>(1 / std::sqrt(correction2)));
   const Vec<T> eps = set(static_cast<T>(s.o.eps));
@@ -38,7 +39,7 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
       const Vec<T> divisor = hn::Add(hn::Mul(hn::Sqrt(mean), root), eps);
       const Vec<T> adam = hn::Div(hn::Mul(first, scale), divisor);
       const Vec<T> u = hn::Add(adam, hn::Mul(decay, at.load(p + k)));
-      return cautious ? hn::Mul(u, agreeing<T>(u, gradient(k, at))) : u;
+      return cautious ? hn::Mul(u, agreeing<T>(u, hn::Mul(at.load(g + k), sign))) : u;
     };
     if (phase == PhaseKind::moments) {
       Sum<T> param_squares;
@@ -48,8 +49,11 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
         update_squares.add(k, square(direction(k, at, first, mean)));
       });
       const Partial<T> out = s.partial<T>(phase, tile);
-      out.scalars[0] += param_squares.total();
-      out.scalars[1] += update_squares.total();
+      out.scalars[0] +=
+          sound_squares<T>(param_squares.total(), span.n, [=](size_t k, auto at) CAME_LANES { return at.load(p + k); });
+      out.scalars[1] += sound_squares<T>(update_squares.total(), span.n, [=](size_t k, auto at) CAME_LANES {
+        return direction(k, at, at.load(m + k), at.load(v + k));
+      });
     } else {  // (24)
       const Vec<T> step = set(static_cast<T>(s.lr * s.derived(b).direction));
       for_lanes<T>(span.n, [=](size_t k, auto at) CAME_LANES {

@@ -128,18 +128,25 @@ HWY_INLINE V square(V v) {
   return hn::Mul(v, v);
 }
 
-/// old + rate * (value - old): an exponential moving average with rate = 1 - beta.  This form keeps the sum of the two
-/// weights at 1, which a rounded beta would not.
+/// An exponential moving average with algorithms::rate_of(beta).
 template <class V>
 HWY_INLINE V blend(V old, V rate, V value) {
-  return hn::Add(old, hn::Mul(rate, hn::Sub(value, old)));
+  const hn::DFromV<V> d;
+  const hn::RebindToSigned<hn::DFromV<V>> bits;
+  // By the bit: -0 has a sign, too.
+  const V anchors_value = hn::BitCast(d, hn::BroadcastSignBit(hn::BitCast(bits, rate)));
+  return hn::Add(hn::IfVecThenElse(anchors_value, value, old), hn::Mul(rate, hn::Sub(value, old)));
 }
 
-/// 1 where a direction agrees with the gradient, else 0: docs/algorithms.md, equation (3).
+/// 1 where a direction has the gradient's sign, else 0: docs/algorithms.md, equation (3).  Signs are compared, since a
+/// product of tiny numbers is 0.
 template <class T>
 HWY_INLINE Vec<T> agreeing(Vec<T> direction, Vec<T> gradient) {
   const Lanes<T> d;
-  return hn::IfThenElseZero(hn::Gt(hn::Mul(direction, gradient), hn::Zero(d)), hn::Set(d, T{1}));
+  const auto zero = hn::Zero(d);
+  const auto both_up = hn::And(hn::Gt(direction, zero), hn::Gt(gradient, zero));
+  const auto both_down = hn::And(hn::Lt(direction, zero), hn::Lt(gradient, zero));
+  return hn::IfThenElseZero(hn::Or(both_up, both_down), hn::Set(d, T{1}));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -17,8 +17,8 @@ namespace HWY_NAMESPACE {
 template <class T, class Gradient, class Next>
 HWY_INLINE void update_moments(const Subject& s, const Span& span, T* m, T* v, const Gradient& gradient,
                                const Next& next) {
-  const Vec<T> rate1 = set(static_cast<T>(1 - s.o.beta1));
-  const Vec<T> rate2 = set(static_cast<T>(1 - s.o.beta2));
+  const Vec<T> rate1 = set(static_cast<T>(algorithms::rate_of(s.o.beta1)));
+  const Vec<T> rate2 = set(static_cast<T>(algorithms::rate_of(s.o.beta2)));
   const bool plain = s.momentum.dtype == kType<T> && s.second_moment.dtype == kType<T>;
   const auto lanes = [&](size_t k, auto at) CAME_LANES {
     const Vec<T> g = gradient(k, at);

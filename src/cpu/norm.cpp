@@ -18,7 +18,7 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   for_spans(s, tile, [&](int64_t, const Span& span) {
     HWY_ALIGN T scratch[kChunk];
     const T* g = open(s.grad, span, scratch);
-    sum += sum_over<T>(span.n, [=](size_t k, auto at) CAME_LANES { return square(hn::Mul(at.load(g + k), factor)); });
+    sum += squares_over<T>(span.n, [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(g + k), factor); });
   });
 }
 

@@ -6,6 +6,8 @@
 
 #include <omp.h>
 
+#include "core/float_mode.hpp"
+
 #if defined(__SANITIZE_THREAD__)
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
@@ -45,6 +47,7 @@ class Worker {
 template <class Body>
 void work(const Body& body, int index, int count) {
   CAME_CPU_ACQUIRE(&body);
+  const core::FloatMode mode;
   body(Worker(index, count, &body));
   CAME_CPU_RELEASE(&body);
 }

@@ -33,7 +33,7 @@ HWY_INLINE void visit(const Subject& s, const Span& span, const Least& least, co
     return;
   }
   T* m = open(s.momentum, span, scratch[1]);
-  const Vec<T> rate = set(static_cast<T>(1 - s.o.beta1));
+  const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(s.o.beta1)));
   const auto blend_lanes = [&](size_t k, auto at)
                                CAME_LANES { at.store(blend(at.load(m + k), rate, direction(k, at)), m + k); };
   const auto move = [=](size_t k, auto at) CAME_LANES { return hn::Mul(lr, at.load(m + k)); };
@@ -129,9 +129,9 @@ void run_cautious(const Subject& s, PhaseKind phase, const Tile& tile) {
     HWY_ALIGN T scratch[2][kChunk];
     const T* g = open(s.grad, span, scratch[0]);
     const T* m = open(s.momentum, span, scratch[1]);
-    const Vec<T> scale = set(static_cast<T>(s.factor));
+    const Vec<T> sign = set(static_cast<T>(s.sign));
     const auto agreement = [=](size_t k, auto at)
-                               CAME_LANES { return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), scale)); };
+                               CAME_LANES { return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), sign)); };
     if (phase == PhaseKind::agreement) {
       s.partial<T>(phase, tile).last_scalar() += sum_over<T>(span.n, agreement);
     } else {

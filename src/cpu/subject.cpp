@@ -15,6 +15,9 @@ Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, doub
       lr(core::scalar_or(step.lr, t.group, o.lr)),
       count(core::scalar_or(step.step, step.step->ndim == 0 || step.step->shape[0] == 1 ? 0 : index, 0) + 1),
       factor(o.maximize != 0 ? -grad_factor : grad_factor),
+      sign(factor > 0   ? 1.0
+           : factor < 0 ? -1.0
+                        : 0.0),
       step_(step),
       derived_(reinterpret_cast<Derived*>(static_cast<double*>(step.workspace) + p.derived_offset) + t.first_derived) {
   const auto key = [&](algorithms::Stream stream) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "algorithms/averages.hpp"
 #include "core/dtype.hpp"
 #include "core/plan.hpp"
 #include "cpu/storage.hpp"
@@ -57,6 +58,7 @@ class Subject {
   double lr;      ///< Learning rate of the group.
   double count;   ///< Number of this step, from 1.
   double factor;  ///< What the gradient is multiplied with: unscaled, clipped to max_grad_norm, negated by `maximize`.
+  double sign;    ///< Of `factor`: as good where only signs are compared, and no product with it underflows.
   Storage param;
   Storage grad;
   Storage momentum;
@@ -131,10 +133,11 @@ class Subject {
   Derived* derived_;
 };
 
-/// Exponential moving average of a statistic, with rate = 1 - beta.
+/// Exponential moving average of a statistic with algorithms::rate_of(beta).
 template <class T>
 CAME_CPU_INLINE void average(T& statistic, T rate, double value) {
-  statistic += rate * (static_cast<T>(value) - statistic);
+  const auto latest = static_cast<T>(value);
+  statistic = (algorithms::anchors_value(rate) ? latest : statistic) + rate * (latest - statistic);
 }
 
 template <class T>

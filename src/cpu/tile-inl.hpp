@@ -103,6 +103,22 @@ HWY_INLINE double sum_over(size_t n, const Value& value) {
   return sum.total();
 }
 
+/// Adds up the squares of value(j, lanes) over a span again, in f64, if their sum in T is not to be trusted.
+template <class T, class Value>
+HWY_INLINE double sound_squares(double sum, size_t n, const Value& value) {
+  if (sizeof(T) == sizeof(double) || algorithms::is_sound_sum_of_squares(sum)) return sum;
+  HWY_ALIGN T values[kChunk];
+  for_lanes<T>(n, [&](size_t j, auto at) CAME_LANES { at.store(value(j, at), values + j); });
+  double total = 0;
+  for (size_t j = 0; j < n; ++j) total += static_cast<double>(values[j]) * static_cast<double>(values[j]);
+  return total;
+}
+template <class T, class Value>
+HWY_INLINE double squares_over(size_t n, const Value& value) {
+  const double sum = sum_over<T>(n, [&](size_t j, auto at) CAME_LANES { return square(value(j, at)); });
+  return sound_squares<T>(sum, n, value);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace came::cpu
 HWY_AFTER_NAMESPACE();

@@ -70,7 +70,7 @@ class Update {
     double& sum = s.partial<T>(PhaseKind::rms, tile).scalars[0];
     for_panels(factors, tile, [&](int64_t b, Range rows, Range cols, const T* col) {
       for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) {
-        const Vec<T> row = set(row_factor(b, i));
+        const Vec<T> row = set(row_factor(b, i, kRmsScale));
         for_chunks(cols, [&](int64_t j, int64_t n) {
           const Rows<T, 1> gradient(s, s.grad, b, i, j, n);
           const auto g = gradient.rows();
@@ -84,7 +84,7 @@ class Update {
   }
 
   inline void finish_rms() const {
-    if (needs_rms_phase()) clip(s.total(PhaseKind::rms, 0));
+    if (needs_rms_phase()) clip(s.total(PhaseKind::rms, 0) / (kRmsScale * kRmsScale));
   }
 
   /// What the gradients of row i are multiplied with, beside the column's reciprocal root, to give the clipped update.
@@ -100,6 +100,9 @@ class Update {
   [[nodiscard]] HWY_INLINE Vec<T> full_factor() const { return set(static_cast<T>(s.factor * s.derived(0).update)); }
 
  private:
+  /// An update that is not clipped yet may have a square beyond f32.
+  static constexpr double kRmsScale = 1 / algorithms::kWeightScale;
+
   [[nodiscard]] bool needs_rms_phase() const { return s.t.factored && s.t.owner == Owner::none; }
 
   /// Squared gradients.
@@ -125,7 +128,8 @@ class Update {
     });
   }
 
-  /// Adds R rows of x to the sums over columns and, if wanted, each times its weight to `weighted`.
+  /// Adds R rows of x to the sums over columns and, if wanted, the squares of gradients times their row's weight to
+  /// `weighted`.  Weights are roots: x itself may underflow where its quotient by an average must not.
   template <size_t R>
   HWY_INLINE void sum_cols(const Panel<T>& panel, int64_t i, const T* weights, T* weighted) const {
     for_chunks(panel.cols, [&](int64_t j, int64_t n) {
@@ -136,13 +140,14 @@ class Update {
       const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
       T* more = weighted + (weighted != nullptr ? j - panel.cols.begin : 0);
       for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
-        Vec<T> total = x(at.load(g[0] + k), scale);
-        Vec<T> other = hn::Mul(total, set(weights[0]));
+        Vec<T> value = hn::Mul(at.load(g[0] + k), scale);
+        Vec<T> total = square(value);
+        Vec<T> other = square(hn::Mul(value, set(weights[0])));
         for (size_t r = 1; r < R; ++r) {
           if (r >= (R + 1) / 2) __builtin_prefetch(g[r] + k + ahead, 0, 2);
-          const Vec<T> value = x(at.load(g[r] + k), scale);
-          total = hn::Add(total, value);
-          other = hn::Add(other, hn::Mul(value, set(weights[r])));
+          value = hn::Mul(at.load(g[r] + k), scale);
+          total = hn::Add(total, square(value));
+          other = hn::Add(other, square(hn::Mul(value, set(weights[r]))));
         }
         at.store(hn::Add(at.load(sums + k), total), sums + k);
         if (weighted != nullptr) at.store(hn::Add(at.load(more + k), other), more + k);
@@ -157,16 +162,21 @@ class Update {
       constexpr size_t R = decltype(count)::value;
       double sums[R] = {};
       sum_rows<R>(panel, i, sums);
-      T inverse[R];
+      T weights[R];
       for (size_t r = 0; r < R; ++r) {
         const int64_t row = i + static_cast<int64_t>(r);
         factors.average_row(panel.b, row, sums[r]);
         const auto stored = static_cast<double>(factors.row[s.row_at(panel.b, row)]);
         sum_of_rows += stored;
-        inverse[r] = static_cast<T>(1 / stored);
+        weights[r] = weight(stored);
       }
-      sum_cols<R>(panel, i, inverse, weighted);
+      sum_cols<R>(panel, i, weights, weighted);
     });
+  }
+
+  /// What gradients are multiplied with before they are squared, where x is to be divided by an average.
+  [[nodiscard]] static HWY_INLINE T weight(double average) {
+    return static_cast<T>(algorithms::kWeightScale / std::sqrt(average));
   }
 
   /// Sum over columns j of weighted_j / c_j.
@@ -184,7 +194,7 @@ class Update {
     add(k, count - k);
     double sum = 0;
     for (const double part : sums) sum += part;
-    return sum;
+    return sum * algorithms::kWeightUnscale;
   }
 
   HWY_INLINE void run_matrix(int64_t b, const Tile& tile, const Partial<T>& out) const {
@@ -203,14 +213,14 @@ class Update {
     const int64_t b = tile.batch.begin;
     for_chunks(tile.cols, [&](int64_t j, int64_t n) {
       HWY_ALIGN T sums[kChunk] = {};
-      HWY_ALIGN T inverse[kChunk];
+      HWY_ALIGN T weights[kChunk];
       const Panel<T> panel{b, tile.rows, {j, n}, sums};
       const T none[kRows] = {};
       for_row_blocks(tile.rows,
                      [&](int64_t i, auto count) { sum_cols<decltype(count)::value>(panel, i, none, nullptr); });
       factors.average_cols(b, {j, n}, sums);
       const T* c = factors.col + s.col_at(b, j);
-      for (int64_t k = 0; k < n; ++k) inverse[k] = static_cast<T>(1 / static_cast<double>(c[k]));
+      for (int64_t k = 0; k < n; ++k) weights[k] = weight(static_cast<double>(c[k]));
       for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
         const Rows<T, 1> gradient(s, s.grad, b, i, j, n);
         const auto g = gradient.rows();
@@ -218,9 +228,9 @@ class Update {
         Sum<T> plain;
         Sum<T> weighted;
         for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
-          const Vec<T> value = x(at.load(g[0] + k), scale);
-          plain.add(k, value);
-          weighted.add(k, hn::Mul(value, at.load(inverse + k)));
+          const Vec<T> value = hn::Mul(at.load(g[0] + k), scale);
+          plain.add(k, square(value));
+          weighted.add(k, square(hn::Mul(value, at.load(weights + k))));
         });
         out.row(0)[i - tile.rows.begin] += static_cast<T>(plain.total());
         out.row(1)[i - tile.rows.begin] += static_cast<T>(weighted.total());
@@ -245,7 +255,7 @@ class Update {
   }
 
   HWY_INLINE void run_full(const Tile& tile, const Partial<T>& out) const {
-    const Vec<T> rate = set(static_cast<T>(1 - factors.beta));
+    const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(factors.beta)));
     const Vec<T> eps = set(static_cast<T>(factors.eps));
     const Vec<T> scale = factor();
     for_spans(s, tile, [&](int64_t, const Span& span) {
@@ -253,10 +263,10 @@ class Update {
       const T* g = open(s.grad, span, scratch);
       T* v = full + s.grad.at(span);
       out.scalars[0] += sum_over<T>(span.n, [&](size_t j, auto at) CAME_LANES {
-        const Vec<T> value = x(at.load(g + j), scale);
-        const Vec<T> mean = blend(at.load(v + j), rate, hn::Add(value, eps));
+        const Vec<T> value = at.load(g + j);
+        const Vec<T> mean = blend(at.load(v + j), rate, hn::Add(x(value, scale), eps));
         at.store(mean, v + j);
-        return hn::Div(value, mean);
+        return square(full_update(value, mean, scale));
       });
     });
   }

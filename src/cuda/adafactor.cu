@@ -16,7 +16,7 @@ struct Direction {
 
   const Subject<T>& s;
   Place param, momentum;
-  T rate, into, step, decay, factor;
+  T rate, into, step, decay, sign;
   bool blends, applies, cautious;
 
   __device__ Direction(const Subject<T>& subject, int64_t b)
@@ -26,12 +26,12 @@ struct Direction {
     cautious = !K::kPlain && s.o.cautious != 0;
     applies = s.a.phase_kind == PhaseKind::apply;
     blends = momentum && (!applies || s.a.split == 0);
-    rate = static_cast<T>(1 - s.o.beta1);
+    rate = static_cast<T>(algorithms::rate_of(s.o.beta1));
     into = static_cast<T>(in_momentum ? alpha : 1.0);
     step = static_cast<T>((in_momentum ? 1.0 : alpha) * (cautious ? s.derived(b).direction : 1.0));
     if (!momentum) step = static_cast<T>(alpha);
     decay = static_cast<T>(alpha * s.o.weight_decay);
-    factor = s.factor();
+    sign = s.sign();
   }
 
   struct Loaded {
@@ -55,7 +55,7 @@ struct Direction {
     if (!applies) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        if (cautious && w.has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
+        if (cautious && w.has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * sign));
       }
       return;
     }
@@ -64,7 +64,7 @@ struct Direction {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       T move = (momentum ? m[n] : u[n]) * step;
-      if (cautious) move *= agreeing(m[n], g[n] * factor);
+      if (cautious) move *= agreeing(m[n], g[n] * sign);
       p[n] = moved(p[n], decay, move);
     }
     K::Param::store(param, w, p);
@@ -193,9 +193,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
       for (int64_t b = 0; b < s.t.blocks; ++b) update.finish_block(team, a.phase, b, false);
       update.finish_statistics(team, a.phase, false);
     }
-    if (a.phase_kind == PhaseKind::rms && s.t.factored && s.t.owner == Owner::none) {
-      update.clip(team, scalar_total(team, s, a.phase, 0, false));
-    }
+    if (a.phase_kind == PhaseKind::rms) update.finish_rms(team, a.phase);
     if (a.phase_kind == PhaseKind::momentum) finish_agreement(team, s, a.phase, false);
   });
 }

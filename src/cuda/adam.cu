@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
       T v[N];
       moments.decode(raw[r], rates.l2, g, p, m, v);
       if (blends) moments.blend_both(w[r], g, m, v);
+      if (cautious && rates.l2 == T{0}) moments.signs(raw[r], s.sign(), g);
       if (cautious && !applies) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {

@@ -70,9 +70,9 @@ __device__ void write_sheet(const Args& a, const TensorTable& t, const came_opti
   put_number(Word::factor, s.factor);
   put_number(Word::lr, s.lr);
   put_number(Word::decay, s.lr * o.weight_decay);
-  put_number(Word::rate1, 1 - o.beta1);
-  put_number(Word::rate2, 1 - s.beta2);
-  put_number(Word::rate3, 1 - o.beta3);
+  put_number(Word::rate1, algorithms::rate_of(o.beta1));
+  put_number(Word::rate2, algorithms::rate_of(s.beta2));
+  put_number(Word::rate3, algorithms::rate_of(o.beta3));
   put_number(Word::eps1, o.eps1);
   put_number(Word::eps2, o.eps2);
   put_number(Word::clip, o.clip_threshold);
@@ -97,8 +97,8 @@ __device__ void write_moments_sheet(const Args& a, const TensorTable& t, const c
                   .whole = static_cast<uint64_t>(row * t.whole_cols),
                   .elements = t.batch * t.rows * t.cols,
                   .factor = static_cast<float>(s.factor),
-                  .rate1 = static_cast<float>(1 - o.beta1),
-                  .rate2 = static_cast<float>(1 - o.beta2),
+                  .rate1 = static_cast<float>(algorithms::rate_of(o.beta1)),
+                  .rate2 = static_cast<float>(algorithms::rate_of(o.beta2)),
                   .l2 = rates.l2,
                   .decay = rates.decay,
                   .root = rates.root,

@@ -28,8 +28,8 @@ CAME_MAIN_ROUTE void blend_panel(const Team<Threads>& team, const Update<typenam
   const Subject<T>& s = update.s;
   const Place grad = s.grad(b);
   const Place momentum = s.momentum(b);
-  const T rate = static_cast<T>(1 - s.o.beta1);
-  const T factor = s.factor();
+  const T rate = static_cast<T>(algorithms::rate_of(s.o.beta1));
+  const T sign = s.sign();
   const bool cautious = !K::kPlain && s.o.cautious != 0;
   struct Raw {
     typename K::Param::template Raw<N> g;
@@ -57,7 +57,7 @@ CAME_MAIN_ROUTE void blend_panel(const Team<Threads>& team, const Update<typenam
         if (cautious) {
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            if (w.has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
+            if (w.has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * sign));
           }
         }
       },
@@ -261,9 +261,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
       if (a.phase_kind == PhaseKind::momentum) finish_momentum(team, s, a.phase, b, false);
     }
     if (a.phase_kind == PhaseKind::statistics) update.finish_statistics(team, a.phase, false);
-    if (a.phase_kind == PhaseKind::rms && s.t.factored && s.t.owner == Owner::none) {
-      update.clip(team, scalar_total(team, s, a.phase, 0, false));
-    }
+    if (a.phase_kind == PhaseKind::rms) update.finish_rms(team, a.phase);
     if (a.phase_kind == PhaseKind::momentum) finish_agreement(team, s, a.phase, false);
   });
 }

@@ -52,7 +52,9 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
       T m[N];
       T v[N];
       T u[N];
+      T signs[N] = {};
       if (reads_gradient) moments.gradient(raw[r], g);
+      if (cautious) moments.signs(raw[r], s.sign(), signs);
       K::Param::decode(moments.param, raw[r].p, p);
       K::Momentum::decode(moments.momentum, raw[r].m, m);
       Moments<K>::V::decode(moments.second, raw[r].v, v);
@@ -62,7 +64,7 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
       for (int n = 0; n < N; ++n) {
         const T adam = m[n] * scale / (sqrt(v[n]) * root + eps);
         u[n] = adam + decay * p[n];
-        if (cautious) u[n] *= agreeing(u[n], g[n]);
+        if (cautious) u[n] *= agreeing(u[n], signs[n]);
       }
       if (applies) {  // (24)
 #pragma unroll
@@ -70,16 +72,12 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
         K::Param::store(moments.param, w[r], p);
         continue;
       }
-      T of_param = 0;
-      T of_update = 0;
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        if (!w[r].has(n)) continue;
-        of_param += square(p[n]);
-        of_update += square(u[n]);
+        if (!w[r].has(n)) p[n] = u[n] = 0;
       }
-      param_squares += static_cast<double>(of_param);
-      update_squares += static_cast<double>(of_update);
+      param_squares += sound_squares(p);
+      update_squares += sound_squares(u);
     }
   });
   if (applies) return;

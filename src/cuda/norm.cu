@@ -29,10 +29,9 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
       for (int r = 0; r < R; ++r) {
         T g[N];
         K::Param::decode(grad, raw[r], g);
-        T mine = 0;
 #pragma unroll
-        for (int n = 0; n < N; ++n) mine += square(g[n] * factor);
-        sum += static_cast<double>(mine);
+        for (int n = 0; n < N; ++n) g[n] *= factor;
+        sum += sound_squares(g);
       }
     });
   }

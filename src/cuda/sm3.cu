@@ -24,7 +24,7 @@ struct Cover {
   static constexpr int N = K::N;
 
   Place grad, param, momentum;
-  T factor, eps, lr, decay, rate;
+  T factor, sign, eps, lr, decay, rate;
   bool moves;
 
   __device__ Cover(const Subject<T>& s, int64_t b)
@@ -32,10 +32,11 @@ struct Cover {
         param(s.param(b)),
         momentum(s.momentum(b)),
         factor(s.factor()),
+        sign(s.sign()),
         eps(static_cast<T>(s.o.eps)),
         lr(static_cast<T>(s.k.lr)),
         decay(static_cast<T>(s.k.lr * s.o.weight_decay)),
-        rate(static_cast<T>(1 - s.o.beta1)),
+        rate(static_cast<T>(algorithms::rate_of(s.o.beta1))),
         moves(K::kPlain || s.o.cautious == 0) {}
 
   struct Loaded {
@@ -226,14 +227,14 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
       if (!applies) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-          if (w[0].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * cover.factor));
+          if (w[0].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * cover.sign));
         }
         return;
       }
       T p[N];
       K::Param::decode(cover.param, K::Param::template load<N>(cover.param, w[0]), p);
 #pragma unroll
-      for (int n = 0; n < N; ++n) p[n] = moved(p[n], cover.decay, m[n] * by * agreeing(m[n], g[n] * cover.factor));
+      for (int n = 0; n < N; ++n) p[n] = moved(p[n], cover.decay, m[n] * by * agreeing(m[n], g[n] * cover.sign));
       K::Param::store(cover.param, w[0], p);
     });
   }

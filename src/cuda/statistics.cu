@@ -86,10 +86,7 @@ CAME_ROUTE void sum_parameters(const Args& a, const Desk& desk) {
       for (int r = 0; r < 2; ++r) {
         T p[N];
         K::Param::decode(param, K::Param::template load<N>(param, w[r]), p);
-        T mine = 0;
-#pragma unroll
-        for (int n = 0; n < N; ++n) mine += square(p[n]);
-        sum += static_cast<double>(mine);
+        sum += sound_squares(p);
       }
     });
   }
@@ -137,7 +134,7 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   double sum = 0;
   for_panel<K, 1>(
       team, s, shelves<T, kWide>().block, part.batch, Range{part.row, part.rows}, Range{part.col, part.cols},
-      [&](int64_t i) { return update.row_factor(part.batch, i, 1); },
+      [&](int64_t i) { return update.row_factor(part.batch, i, Update<T>::kRmsScale); },
       [&](int64_t j) { return update.factors.col_root(part.batch, j); },
       [&](const typename K::At& w) { return K::Param::template load<N>(grad, w); },
       [&](const typename K::At&, const typename K::Param::template Raw<N>& raw, T row, const T(&col)[N]) {

@@ -73,7 +73,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
     }
     const float of_strip = over_lanes<Add>((mine[0] + mine[1]) + (mine[2] + mine[3]), kWarp);
     const float average = blend(old, rate, strip.across(of_strip, turn) * share + eps);
-    const float inverse = row_of(turn) < count ? 1.0F / average : 0.0F;
+    const float weight = row_of(turn) < count ? Update<float>::weight(average) : 0.0F;
     if (strip.lane == lane) of_lane = average;
     if (lane == kWarp - 1 || turn == turns - 1) {
       if (strip.strip == 0 && row_of_lane(turn) < count) averages[row_of_lane(turn)] = of_lane;
@@ -86,7 +86,8 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         plain[v][n] += square(x[n]);
-        weighted[v][n] = fused(square(x[n]), inverse, weighted[v][n]);
+        x[n] *= weight;
+        weighted[v][n] = fused(x[n], x[n], weighted[v][n]);
       }
     }
   }
@@ -252,7 +253,7 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
   const auto frame = s.template frame<K::kPlain>(b, kWarp);
   const Factors<float> factors = instability(s);
   const float* roots = s.column_factors(b);
-  const float rate = static_cast<float>(1 - s.o.beta1);
+  const float rate = static_cast<float>(algorithms::rate_of(s.o.beta1));
   float col[V][N];
   float over[V][N] = {};
 #pragma unroll

@@ -127,7 +127,7 @@ enum class Word : int32_t {
   factor,
   lr,
   decay,
-  rate1,  ///< 1 - beta1, and so on.
+  rate1,  ///< algorithms::rate_of(beta1), and so on.
   rate2,
   rate3,
   eps1,

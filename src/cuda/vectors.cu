@@ -108,9 +108,9 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
       float mine = 0;
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
-        const float x = square(g[k].v[n] * factor);
-        v[k].v[n] = blend(v[k].v[n], rate2, x + eps);
-        if (n < count) mine += Update<float>::full_square(x, v[k].v[n]);
+        const float x = g[k].v[n] * factor;
+        v[k].v[n] = blend(v[k].v[n], rate2, square(x) + eps);
+        if (n < count) mine += square(Update<float>::full_update(x, v[k].v[n], 1.0F));
       }
       store_four(full + first, count, v[k]);
       sum += static_cast<double>(mine);

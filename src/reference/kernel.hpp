@@ -104,7 +104,10 @@ void for_each(const Tile& tile, F f) {
 inline double ema(double old, double beta, double value) { return beta * old + (1 - beta) * value; }
 
 /// Does a direction agree with the gradient?  docs/algorithms.md, equation (3).
-inline double agrees(double direction, double gradient) { return direction * gradient > 0 ? 1.0 : 0.0; }
+inline double agrees(double direction, double gradient) {
+  // Not the sign of the product, which may underflow.
+  return (direction > 0 && gradient > 0) || (direction < 0 && gradient < 0) ? 1.0 : 0.0;
+}
 
 /// Writes derived().direction from the number of agreeing elements that `phase` counted in its last scalar.
 void finish_agreement(const Subject& s, PhaseKind phase);

@@ -37,6 +37,50 @@ TEST(TorchInput, SparseAndComplexGradientsAreRefused) {
   EXPECT_TRUE(same_bits(p, before));
 }
 
+TEST(TorchInput, StorageThatIsTooSmallIsRefusedBeforeAnythingIsWritten) {
+  const at::Tensor p = parameter();
+  const at::Tensor q = parameter();
+  CAME optimizer(std::vector<at::Tensor>{p, q});
+  p.mutable_grad() = torch::ones({3, 4});
+  q.mutable_grad() = torch::ones({3, 4});
+  optimizer.step();
+  auto& state = static_cast<came::torch::ParamState&>(*optimizer.state().at(q.unsafeGetTensorImpl()));
+  const at::Tensor before = p.detach().clone();
+  const auto shrunk = [&](const at::Tensor& tensor) {
+    const size_t bytes = tensor.storage().nbytes();
+    tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->set_nbytes(bytes - 1);
+    const std::string message = error_of([&] { optimizer.step(); });
+    tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->set_nbytes(bytes);
+    EXPECT_TRUE(same_bits(p, before));
+    return message;
+  };
+  EXPECT_EQ(shrunk(q),
+            "parameter 1 of group 0: it has a storage of 47 bytes, expected at least 48 for Float [3, 4] on cpu");
+  EXPECT_EQ(
+      shrunk(q.grad()),
+      "parameter 1 of group 0: its gradient has a storage of 47 bytes, expected at least 48 for Float [3, 4] on cpu");
+  EXPECT_EQ(
+      shrunk(state.at("exp_avg")),
+      "parameter 1 of group 0: state exp_avg has a storage of 47 bytes, expected at least 48 for Float [3, 4] on cpu");
+}
+
+TEST(TorchInput, StateThatLacksATensorIsRefusedByName) {
+  const at::Tensor p = parameter();
+  CAME optimizer(std::vector<at::Tensor>{p});
+  p.mutable_grad() = torch::ones({3, 4});
+  optimizer.step();
+  const at::Tensor before = p.detach().clone();
+  auto& state = static_cast<came::torch::ParamState&>(*optimizer.state().at(p.unsafeGetTensorImpl()));
+  const auto whole = state.tensors;
+  for (size_t k = 0; k < whole.size(); ++k) {
+    state.tensors = whole;
+    state.tensors.erase(state.tensors.begin() + static_cast<int64_t>(k));
+    const std::string message = error_of([&] { optimizer.step(); });
+    EXPECT_NE(message.find(whole[k].name), std::string::npos) << message;
+    EXPECT_TRUE(same_bits(p, before));
+  }
+}
+
 TEST(TorchInput, OptionsOutOfRangeAreRefusedByName) {
   const auto made = [](const CAMEOptions& options) {
     return error_of([&] { CAME(std::vector<at::Tensor>{parameter()}, options); });

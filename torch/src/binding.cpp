@@ -1,6 +1,7 @@
 // A plan bound to libtorch's tensors: which plan, which state, one step.
 #include "binding.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -22,6 +23,17 @@ void check_dense(const Member& member, const char* what, const at::Tensor& tenso
   }
   if (!is_trainable(tensor.scalar_type())) {
     refuse(member, std::string(what) + " is " + c10::toString(tensor.scalar_type()), "Double, Float, BFloat16 or Half");
+  }
+}
+
+// Storage can be resized below what a tensor needs: nothing else would stop the core there.
+void check_memory(const Member& member, const std::string& what, const at::Tensor& tensor) {
+  const size_t needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size(),
+                                                         static_cast<size_t>(tensor.storage_offset()));
+  const size_t held = tensor.storage().nbytes();
+  if (tensor.numel() > 0 && held < needed) {
+    refuse(member, what + " has a storage of " + std::to_string(held) + " bytes",
+           "at least " + std::to_string(needed) + " for " + describe(tensor));
   }
 }
 
@@ -95,10 +107,10 @@ void check_state(const Member& member, const ParamState& state, const std::vecto
              describe(c10::toString(dtype), want.shape, member.param.device()) + advice);
     }
     if (!lies_in_rows(tensor)) refuse(member, "state " + name + " is not contiguous", "a contiguous tensor");
+    check_memory(member, "state " + name, tensor);
   }
-  if (state.tensors.size() != wanted.size()) {
-    refuse(member, std::to_string(state.tensors.size()) + " tensors of state", std::to_string(wanted.size()) + advice);
-  }
+  if (count < wanted.size()) refuse(member, "no state " + wanted[count].name, "one" + std::string(advice));
+  if (count < state.tensors.size()) refuse(member, "state " + state.tensors[count].name, std::string("none") + advice);
 }
 
 Binding::Binding(const std::vector<came::Options>& groups, const std::vector<Member>& members)
@@ -172,6 +184,8 @@ void Binding::step(const std::vector<Member>& members, const std::vector<double>
       grads.push_back(none);
       continue;
     }
+    check_memory(member, "it", member.param);
+    check_memory(member, "its gradient", member.grad);
     const bool in_rows = lies_in_rows(member.param);
     if (!in_rows) copies.emplace_back(member.param, member.param.resolve_neg().contiguous());
     params.push_back(view_of(in_rows ? member.param : copies.back().second));

@@ -12,7 +12,7 @@ struct Apply {
   static constexpr int N = K::N;
 
   Place param, momentum, grad;
-  T decay, factor;
+  T decay, sign;
   bool cautious;
 
   __device__ Apply(const Subject<T>& s, int64_t b)
@@ -20,7 +20,7 @@ struct Apply {
         momentum(s.momentum(b)),
         grad(s.grad(b)),
         decay(static_cast<T>(s.k.lr * s.o.weight_decay)),
-        factor(s.factor()),
+        sign(s.sign()),
         cautious(!K::kPlain && s.o.cautious != 0) {}
 
   struct Loaded {
@@ -44,7 +44,7 @@ struct Apply {
       T g[N];
       K::Param::decode(grad, K::Param::template load<N>(grad, w), g);
 #pragma unroll
-      for (int n = 0; n < N; ++n) move[n] *= agreeing(m[n], g[n] * factor);
+      for (int n = 0; n < N; ++n) move[n] *= agreeing(m[n], g[n] * sign);
     }
 #pragma unroll
     for (int n = 0; n < N; ++n) p[n] = moved(p[n], decay, move[n]);

@@ -33,11 +33,11 @@ CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& 
   const Place momentum = s.momentum(part.batch);
   const Place full = s.full(s.t.states.full, part.batch);
   const Place residual = s.full(s.t.states.res_full, part.batch);
-  const T rate = static_cast<T>(1 - s.o.beta1);
-  const T rate3 = static_cast<T>(1 - s.o.beta3);
+  const T rate = static_cast<T>(algorithms::rate_of(s.o.beta1));
+  const T rate3 = static_cast<T>(algorithms::rate_of(s.o.beta3));
   const T eps = static_cast<T>(s.o.eps2);
   const T by = update.full_factor();
-  const T factor = s.factor();
+  const T sign = s.sign();
   const bool cautious = !K::kPlain && s.o.cautious != 0;
   for_vectors<K, 1>(team, s, part.batch, part, [&](const typename K::At(&w)[1]) {
     T g[N];
@@ -63,7 +63,7 @@ CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& 
     if (cautious) {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        if (w[0].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * factor));
+        if (w[0].has(n)) agreements += static_cast<int>(agreeing(m[n], g[n] * sign));
       }
     }
   });

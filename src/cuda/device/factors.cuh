@@ -147,7 +147,7 @@ struct Factors {
   double beta;
   double eps;
 
-  [[nodiscard]] __device__ T rate() const { return static_cast<T>(1 - beta); }
+  [[nodiscard]] __device__ T rate() const { return static_cast<T>(algorithms::rate_of(beta)); }
   /// Takes the sum over a row into its average; returns it.
   __device__ T average_row(int64_t b, int64_t i, double sum) const {
     T& cell = row[s.row_at(b, i)];

@@ -19,12 +19,7 @@ __device__ inline float nearly_root(float x) {
   return root;
 }
 
-/// x / v, and x over the root of v, but for a rounding or two.
-__device__ inline float nearly_over(float x, float v) {
-  float quotient;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(x), "f"(v));
-  return quotient;
-}
+/// x over the root of v, but for a rounding or two.
 __device__ inline float nearly_over_root(float x, float v) {
   float inverse;
   asm("rsqrt.approx.f32 %0, %1;" : "=f"(inverse) : "f"(v));

@@ -39,8 +39,8 @@ struct Moments {
         momentum(s.momentum(b)),
         second(s.second(b)),
         factor(s.factor()),
-        rate1(static_cast<T>(1 - s.o.beta1)),
-        rate2(static_cast<T>(1 - s.o.beta2)) {}
+        rate1(static_cast<T>(algorithms::rate_of(s.o.beta1))),
+        rate2(static_cast<T>(algorithms::rate_of(s.o.beta2))) {}
 
   /// Of a tensor without rows and columns, from an element on.
   __device__ Moments(const MomentsSheet& s, int64_t first) : factor(s.factor), rate1(s.rate1), rate2(s.rate2) {
@@ -83,6 +83,12 @@ struct Moments {
     K::Param::decode(grad, raw.g, g);
 #pragma unroll
     for (int n = 0; n < N; ++n) g[n] *= factor;
+  }
+  /// The same but for its size, which a product with a tiny factor would lose : (3)
+  __device__ void signs(const Loaded& raw, T of_factor, T (&g)[N]) const {
+    K::Param::decode(grad, raw.g, g);
+#pragma unroll
+    for (int n = 0; n < N; ++n) g[n] *= of_factor;
   }
   /// All of it, with the decay that counts as part of the gradient : (18)
   __device__ void decode(const Loaded& raw, T l2, T (&g)[N], T (&p)[N], T (&m)[N], T (&v)[N]) const {

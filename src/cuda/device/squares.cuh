@@ -35,18 +35,18 @@ struct Visit {
   __device__ Visit(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r, int64_t b)
       : team(t), s(u.s), update(u), sums(r), grad(u.s.grad(b)), factor(u.s.factor()) {}
 
-  /// Squared gradients.
-  __device__ void squares(const typename G::template Raw<N>& raw, T (&x)[N]) const {
+  /// Gradients as the optimizer sees them.
+  __device__ void gradients(const typename G::template Raw<N>& raw, T (&x)[N]) const {
     G::decode(grad, raw, x);
 #pragma unroll
-    for (int n = 0; n < N; ++n) x[n] = square(x[n] * factor);
+    for (int n = 0; n < N; ++n) x[n] *= factor;
   }
 
-  /// What the averages of R rows become, and their reciprocals, from what the threads of each have to add up.  Lanes
+  /// What the averages of R rows become, and their weights, from what the threads of each have to add up.  Lanes
   /// share the rows; `turn` tells one use from the next.
   /// `averages` are those of the rows from the first on, `left` says how many there are.
   template <bool Full, int R>
-  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&inverse)[R], int turn, T* averages,
+  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&weights)[R], int turn, T* averages,
                                int left, T rate, T share, T eps) const {
     constexpr int kGroup = kWarp / R;
     const int lane = team.rank % kWarp;
@@ -59,7 +59,7 @@ struct Visit {
         const T old = i < left ? averages[i] : T{1};  // by all its lanes, before one of them writes
         const T total = over_lanes<Add>(mine[r], grid.lanes());
         const T average = blend(old, rate, total * share + eps);
-        inverse[r] = i < left ? T{1} / average : T{0};
+        weights[r] = i < left ? Update<T>::weight(average) : T{0};
         if (i < left && grid.x == 0) averages[i] = average;
       }
       return;
@@ -78,10 +78,10 @@ struct Visit {
       total = over_lanes<Add>(total, kGroup);
     }
     const T average = blend(old, rate, total * share + eps);
-    const T reciprocal = i < left ? T{1} / average : T{0};
+    const T weight = i < left ? Update<T>::weight(average) : T{0};
     if (i < left && (warp & (warps - 1)) == 0 && lane % kGroup == 0) averages[i] = average;
 #pragma unroll
-    for (int r = 0; r < R; ++r) inverse[r] = __shfl_sync(kAll, reciprocal, r * kGroup);
+    for (int r = 0; r < R; ++r) weights[r] = __shfl_sync(kAll, weight, r * kGroup);
   }
 
   /// Owned rows of matrix b, held in registers: each average is finished while its row is at hand, and then weighs the
@@ -119,27 +119,27 @@ struct Visit {
     for (int base = 0; base < count; base += grid.down * R, turn ^= 1) {
       T x[R][Q][N];
       T mine[R];
-      T inverse[R];
+      T weights[R];
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         mine[r] = 0;
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
-          squares(raw[r][q], x[r][q]);
+          gradients(raw[r][q], x[r][q]);
 #pragma unroll
-          for (int n = 0; n < N; ++n) mine[r] += x[r][q][n];
+          for (int n = 0; n < N; ++n) mine[r] += square(x[r][q][n]);
         }
       }
       load(base + grid.down * R);  // on its way while these rows are finished
-      average_rows<Full>(grid, mine, inverse, turn, averages + base, count - base, rate, share, eps);
+      average_rows<Full>(grid, mine, weights, turn, averages + base, count - base, rate, share, eps);
 #pragma unroll
       for (int r = 0; r < R; ++r) {
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            over[0][q][n] += x[r][q][n];
-            over[1][q][n] += x[r][q][n] * inverse[r];
+            over[0][q][n] += square(x[r][q][n]);
+            over[1][q][n] += square(x[r][q][n] * weights[r]);
           }
         }
       }
@@ -172,7 +172,7 @@ struct Visit {
     int turn = 0;
     for (int64_t base = 0; base < rows.count; base += R, turn ^= 1) {
       T mine[R] = {};
-      T inverse[R];
+      T weights[R];
       const auto load = [&](int r, int64_t j) {
         return G::template load<N>(grad, frame.where(rows.begin + base + r, j, cols - j, base + r < rows.count));
       };
@@ -183,12 +183,12 @@ struct Visit {
 #pragma unroll
         for (int r = 0; r < R; ++r) {
           T x[N];
-          squares(raw[r], x);
+          gradients(raw[r], x);
 #pragma unroll
-          for (int n = 0; n < N; ++n) mine[r] += x[n];
+          for (int n = 0; n < N; ++n) mine[r] += square(x[n]);
         }
       }
-      average_rows<true>(grid, mine, inverse, turn, averages + rows.begin + base, static_cast<int>(rows.count - base),
+      average_rows<true>(grid, mine, weights, turn, averages + rows.begin + base, static_cast<int>(rows.count - base),
                          rate, share, eps);
       for (int64_t j = grid.x * N; j < cols; j += Threads * N) {
         typename G::template Raw<N> raw[R];
@@ -198,11 +198,11 @@ struct Visit {
 #pragma unroll
         for (int r = 0; r < R; ++r) {
           T x[N];
-          squares(raw[r], x);
+          gradients(raw[r], x);
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            over[0][n] += x[n];
-            over[1][n] += x[n] * inverse[r];
+            over[0][n] += square(x[n]);
+            over[1][n] += square(x[n] * weights[r]);
           }
         }
         const int64_t count = cols - j < N ? cols - j : N;
@@ -233,11 +233,11 @@ struct Visit {
       const T c = update.factors.average_col(b, j, static_cast<double>(columns[j]));
       return static_cast<double>(weighted[j]) / static_cast<double>(c);
     });
-    return update.factors.mean_of_rows(team, b) * over;
+    return update.factors.mean_of_rows(team, b) * over * algorithms::kWeightUnscale;
   }
 
-  /// Sums over a panel of squares times the columns' factors: over rows into `cols` (plus what is there unless
-  /// `fresh`), over columns into `rows`, to which they are added.
+  /// Sums over a panel of squares of gradients times the columns' factors: over rows into `cols` (plus what is there
+  /// unless `fresh`), over columns into `rows`, to which they are added.
   template <class ColFactor>
   CAME_ROUTE void sum_panel(Shelf<T, Threads>& shelf, int64_t b, const Part& part, Range cols, T* to_cols, bool fresh,
                             T* to_rows, const ColFactor& col_factor) const {
@@ -245,9 +245,9 @@ struct Visit {
         team, s, shelf, b, Range{part.row, part.rows}, cols, [](int64_t) { return T{1}; }, col_factor, to_cols, fresh,
         [&](const typename K::At& w) { return G::template load<N>(grad, w); },
         [&](const typename K::At&, const typename G::template Raw<N>& raw, T, const T(&col)[N], T(&values)[N]) {
-          squares(raw, values);
+          gradients(raw, values);
 #pragma unroll
-          for (int n = 0; n < N; ++n) values[n] *= col[n];
+          for (int n = 0; n < N; ++n) values[n] = square(values[n] * col[n]);
         },
         [&](int64_t i, double total, bool) {
           if (to_rows != nullptr) to_rows[i - part.row] += static_cast<T>(total);
@@ -259,18 +259,18 @@ struct Visit {
     const int64_t b = part.batch;
     T* plain = s.rows(part, 0);
     T* weighted = s.rows(part, 1);
-    T* inverse = columns + kStrip;
+    T* weights = columns + kStrip;
     for (int64_t i = team.rank; i < 2 * part.rows; i += Threads) plain[i] = 0;
     team.sync();
     for (int64_t j = 0; j < part.cols; j += kStrip) {
       const Range strip{part.col + j, part.cols - j < kStrip ? part.cols - j : kStrip};
       sum_panel(shelf, b, part, strip, columns, true, plain, [](int64_t) { return T{1}; });
       for (int64_t k = team.rank; k < strip.count; k += Threads) {
-        inverse[k] = T{1} / update.factors.average_col(b, strip.begin + k, static_cast<double>(columns[k]));
+        weights[k] = Update<T>::weight(update.factors.average_col(b, strip.begin + k, static_cast<double>(columns[k])));
       }
       team.sync();
       sum_panel(shelf, b, part, strip, columns, true, weighted,
-                [&](int64_t col) { return inverse[col - strip.begin]; });
+                [&](int64_t col) { return weights[col - strip.begin]; });
       team.sync();
     }
   }
@@ -287,13 +287,13 @@ struct Visit {
       for (int r = 0; r < 2; ++r) {
         T x[N];
         T v[N];
-        squares(G::template load<N>(grad, w[r]), x);
+        gradients(G::template load<N>(grad, w[r]), x);
         S::decode(full, S::template load<N>(full, w[r]), v);
         T mine = 0;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-          v[n] = blend(v[n], rate, x[n] + eps);
-          if (w[r].has(n)) mine += Update<T>::full_square(x[n], v[n]);
+          v[n] = blend(v[n], rate, square(x[n]) + eps);
+          if (w[r].has(n)) mine += square(Update<T>::full_update(x[n], v[n], T{1}));
         }
         S::template store<N>(full, w[r], v);
         sum += static_cast<double>(mine);

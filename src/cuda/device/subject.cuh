@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "algorithms/averages.hpp"
 #include "cuda/device/storage.cuh"
 #include "cuda/device/team.cuh"
 #include "cuda/tables.hpp"
@@ -201,6 +202,8 @@ struct Subject {
   }
 
   [[nodiscard]] __device__ T factor() const { return static_cast<T>(k.factor); }
+  /// Of the factor: as good where only signs are compared, and no product with it underflows.
+  [[nodiscard]] __device__ T sign() const { return k.factor > 0 ? T{1} : k.factor < 0 ? T{-1} : T{0}; }
   [[nodiscard]] __device__ Derived& derived(int64_t b) const { return a.derived[t.block + (t.per_matrix ? b : 0)]; }
   [[nodiscard]] __device__ int64_t row_at(int64_t b, int64_t i) const { return b * t.rows + i; }
   [[nodiscard]] __device__ int64_t col_at(int64_t b, int64_t j) const { return b * t.cols + j; }
@@ -251,10 +254,10 @@ __device__ inline T fused(T a, T b, T c) {
   }
 }
 
-/// Exponential moving average with rate = 1 - beta.
+/// Exponential moving average with algorithms::rate_of(beta).
 template <class T>
 __device__ inline T blend(T old, T rate, T value) {
-  return fused(rate, value - old, old);
+  return fused(rate, value - old, algorithms::anchors_value(rate) ? value : old);
 }
 
 template <class T>
@@ -262,10 +265,26 @@ __device__ inline T square(T x) {
   return x * x;
 }
 
-/// 1 where a direction has the gradient's sign, else 0.
+/// The sum of N squares, in f64 where it is not to be trusted in f32.
+template <class T, int N>
+__device__ inline double sound_squares(const T (&x)[N]) {
+  T sum = 0;
+#pragma unroll
+  for (int n = 0; n < N; ++n) sum += square(x[n]);
+  if (std::is_same_v<T, double> || algorithms::is_sound_sum_of_squares(static_cast<double>(sum))) {
+    return static_cast<double>(sum);
+  }
+  double total = 0;
+#pragma unroll
+  for (int n = 0; n < N; ++n) total += square(static_cast<double>(x[n]));
+  return total;
+}
+
+/// 1 where a direction has the gradient's sign, else 0: docs/algorithms.md, equation (3).  Signs are compared, since a
+/// product of tiny numbers is 0.
 template <class T>
 __device__ inline T agreeing(T direction, T gradient) {
-  return direction * gradient > T{0} ? T{1} : T{0};
+  return (direction > T{0} && gradient > T{0}) || (direction < T{0} && gradient < T{0}) ? T{1} : T{0};
 }
 
 /// theta - (decay theta + move) : (4).  A change of 0 keeps even the sign of a zero.

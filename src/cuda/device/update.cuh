@@ -26,11 +26,16 @@ struct Update {
     if constexpr (std::is_same_v<T, float>) return nearly_over_root(g, v) * factor;
     return g / sqrt(v) * factor;
   }
-  /// The square of it, where the factor is not known yet.
-  [[nodiscard]] __device__ static T full_square(T squared, T v) {
-    if constexpr (std::is_same_v<T, float>) return nearly_over(squared, v);
-    return squared / v;
+  /// What gradients are multiplied with before they are squared, where the square is to be divided by an average: the
+  /// square itself may underflow.
+  [[nodiscard]] __device__ static T weight(T average) {
+    if constexpr (std::is_same_v<T, float>) {
+      return nearly_over_root(static_cast<float>(algorithms::kWeightScale), average);
+    }
+    return static_cast<T>(algorithms::kWeightScale) / sqrt(average);
   }
+  /// An update that is not clipped yet may have a square beyond f32: its RMS is taken of so much of it.
+  static constexpr double kRmsScale = 1 / algorithms::kWeightScale;
 
   /// (8), once the sum of the squared updates is known.
   template <int Threads>
@@ -47,7 +52,7 @@ struct Update {
     const double mean = s.t.factored ? factors.finish(team, phase, b, tiles, &weighted) : 1.0;
     if (team.rank == 0) {
       s.derived(b).update = sqrt(mean);
-      s.derived(b).confidence = mean * weighted;
+      s.derived(b).confidence = mean * weighted * algorithms::kWeightUnscale;
     }
     team.sync();
   }
@@ -57,6 +62,13 @@ struct Update {
     const double sum = s.t.per_matrix ? team.sum_of(s.t.blocks, [&](int64_t b) { return s.derived(b).confidence; })
                                       : scalar_total(team, s, phase, 0, tiles);
     clip(team, sum);
+  }
+
+  /// (8) where the RMS took a phase of its own.
+  template <int Threads>
+  __device__ void finish_rms(const Team<Threads>& team, int phase) const {
+    if (!s.t.factored || s.t.owner != Owner::none) return;
+    clip(team, scalar_total(team, s, phase, 0, false) / (kRmsScale * kRmsScale));
   }
 
   /// (15): Adafactor's rate, relative to the step and to the size of the parameter if so asked.

@@ -184,7 +184,7 @@ struct Visitor : Exchange<Fold, Together> {
     average = blend(average, notes.rounded(Word::rate2), sum_of_row() * share + notes.rounded(Word::eps1));
     if (finishes()) averages[row()] = average;
     __syncthreads();  // sums of rows lie where that goes
-    spread(1.0F / average);
+    spread(Update<float>::weight(average));
     float plain[kFolds][N] = {};
     float weighted[kFolds][N] = {};
     for_items(
@@ -192,9 +192,9 @@ struct Visitor : Exchange<Fold, Together> {
           const float weight = of_row(item);
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            const float x = square(g.v[n] * by);
-            plain[k % kFolds][n] += x;
-            weighted[k % kFolds][n] += x * weight;
+            const float x = g.v[n] * by;
+            plain[k % kFolds][n] += square(x);
+            weighted[k % kFolds][n] += square(x * weight);
           }
           if (refill.refills()) refill(item, k, g);
           return 0.0F;
@@ -254,7 +254,10 @@ struct Visitor : Exchange<Fold, Together> {
     gather(Sum::squares, sums);
     const double share = notes.number(Word::share_of_row);
     const double mean = sums[0] * share;
-    const float rms = sqrtf(static_cast<float>(mean * sums[1] * share) / static_cast<float>(cols));
+    // The square may be beyond f32: its root is taken of as much of it as sums[1] is too large, and once more.
+    constexpr double kUnscale = algorithms::kWeightUnscale * algorithms::kWeightUnscale;
+    const float rms = sqrtf(static_cast<float>(mean * sums[1] * share * kUnscale) / static_cast<float>(cols)) *
+                      static_cast<float>(algorithms::kWeightScale);
     const float most = notes.rounded(Word::clip);
     const float ratio = rms > most ? rms / most : 1.0F;  // a NaN does not clip
     const float factor_of_row =

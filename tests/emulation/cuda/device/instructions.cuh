@@ -11,7 +11,6 @@ inline float larger(float a, float b) { return a > b || a != a ? a : b; }
 /// Not exact, as there.
 inline float nearly_root(float x) { return sqrtf(x) * (1 + 0x1p-23F); }
 
-inline float nearly_over(float x, float v) { return x / v * (1 + 0x1p-23F); }
 inline float nearly_over_root(float x, float v) { return x * ((1 + 0x1p-23F) / sqrtf(v)); }
 
 inline uint32_t bf16_pair(float low, float high) {

@@ -1,0 +1,35 @@
+// Moving averages for every decay, and sums of squares over f32's whole range, on host and device.
+// docs/numerics.md, "Moving averages" and "Ranges".
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "algorithms/rounding.hpp"
+
+namespace came::algorithms {
+
+/// The rate of a moving average with decay beta: 1 - beta or, where beta is below one half, -beta.
+///
+/// With it, beta * old + (1 - beta) * value is anchor + rate * (value - old), where the anchor is what has the larger
+/// weight: `old`, or `value` if the rate has a minus sign, that of -0 included.  The two weights add up to 1 whatever
+/// the rounding of the rate, and what has the larger weight is not lost beside a larger number.
+CAME_HOST_DEVICE constexpr double rate_of(double beta) { return beta < 0.5 ? -beta : 1 - beta; }
+
+CAME_HOST_DEVICE inline bool anchors_value(float rate) { return (bits_of(rate) >> 31) != 0; }
+CAME_HOST_DEVICE inline bool anchors_value(double rate) {
+  uint64_t bits;
+  std::memcpy(&bits, &rate, sizeof bits);
+  return (bits >> 63) != 0;
+}
+
+/// Squares of gradients over row averages are added up times this factor squared: a quotient that a step must not miss
+/// is then a normal number of f32, and sums stay below its largest one.  docs/numerics.md, "Ranges".
+inline constexpr double kWeightScale = 0x1p32;
+inline constexpr double kWeightUnscale = 1 / (kWeightScale * kWeightScale);
+
+/// Whether a sum of at most 2^10 squares in f32 has lost none to underflow or overflow that it must not lose.  What
+/// underflows is below 2^-126: a sum beyond this bound misses less than 2^-24 of itself.
+CAME_HOST_DEVICE inline bool is_sound_sum_of_squares(double sum) { return sum > 0x1p-92 && sum < 0x1p127; }
+
+}  // namespace came::algorithms
