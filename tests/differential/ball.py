@@ -25,6 +25,7 @@ class Arithmetic(NamedTuple):
 
 
 F32 = Arithmetic(2.0**-24, 2.0**-149, 2.0**127)
+LONG = Arithmetic(2.0**-24, 2.0**-1073, 2.0**1022)  # the digits of f32 and the range of f64, for norms
 F64 = Arithmetic(2.0**-51, 2.0**-1073, 2.0**1022)
 
 
@@ -114,6 +115,11 @@ class Ball:
         if a is self.a or a.unit < self.a.unit:
             return Ball(self.v, a, self.r)
         return Ball(self.v, a)._made(self.v, self.r, (self,), self.exactly(0) | self.exactly(1) | self.exactly(-1))
+
+    def squares(self):
+        """The sum of all squares, as norms are made of: in range wherever the numbers are."""
+        wide = Ball(self.v, LONG if self.a is F32 else self.a, self.r)
+        return wide.square().reshape(-1).sum(0).within(F64)
 
     def reshape(self, *shape):
         return Ball(self.v.reshape(*shape), self.a, self.r.reshape(*shape))

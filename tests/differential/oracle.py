@@ -205,8 +205,7 @@ class Subject:
             u = self.g / v.sqrt()
         if self.elements == 0:
             return u
-        squares = u.square().sum((0, 1, 2)).within(F64)
-        ratio = (squares / self.elements).sqrt() / o.clip_threshold
+        ratio = (u.squares() / self.elements).sqrt() / o.clip_threshold
         if np.isnan(ratio.v) and not np.isinf(ratio.r):
             return u  # a NaN does not clip
         ratio = Ball(np.fmax(ratio.v, 1.0), F64, np.where(ratio.high() <= 1, 0.0, ratio.r))
@@ -242,7 +241,7 @@ def adafactor(s):
     if o.relative_step:
         rate = Ball(min(1e-6 * s.count if o.warmup_init else 1e-2, s.count**-0.5), F64)
     if o.scale_parameter and s.elements:
-        rms = (s.theta.square().sum((0, 1, 2)).within(F64) / s.elements).sqrt()
+        rms = (s.theta.squares() / s.elements).sqrt()
         rate = rate * Ball(np.maximum(o.eps2, rms.v), F64, rms.r)
     decay = rate * o.weight_decay
     if not s.has("exp_avg"):
@@ -290,7 +289,7 @@ def lamb(s):
     u = divided(s, m, v, Ball(1 / (1 - o.beta1**s.count) if corrects else 1.0, F64), corrects)
     u = u + s.theta * s.constant(o.weight_decay)
     u = s.agreement(u, rescale=False)(u)
-    squares = [x.square().sum((0, 1, 2)).within(F64) for x in (s.theta, u)]
+    squares = [x.squares() for x in (s.theta, u)]
     if any(x.exactly(0) for x in squares):
         ratio = Ball(1.0, F64)  # (23)
     elif any(np.isnan(x.v) and not np.isinf(x.r) for x in squares):
@@ -336,8 +335,7 @@ def gradient_factor(o, grad_scale, grads):
         return Ball(0.0, F64)
     total = Ball(0.0, F64)
     for g in grads:
-        unscaled = g * factor.within(g.a)
-        total = total + unscaled.square().reshape(-1).sum(0).within(F64)
+        total = total + (g * factor.within(g.a)).squares()
     norm = total.sqrt()
     if np.isnan(norm.v) and not np.isinf(norm.r):
         return Ball(0.0, F64)

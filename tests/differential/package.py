@@ -68,7 +68,7 @@ def from_stored(array, dtype):
 def stored(tensor):
     """The numbers of a tensor as plan.py stores them, and their type."""
     dtype = str(tensor.dtype).replace("torch.", "")
-    dense = tensor.detach().contiguous()
+    dense = tensor.detach().clone().contiguous()  # numpy pins the storage that it is given
     array = dense.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else dense.numpy()
     return array.astype(STORAGE[dtype], copy=True).reshape(tuple(tensor.shape)), dtype
 
