@@ -3,9 +3,9 @@
 A case is plain data: strategies.py draws it, plan.py and package.py run it, kept/ holds what once failed, as JSON.
 """
 
+import hashlib
 import json
 import random
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -52,8 +52,8 @@ class Fuzzer:
 
     BATCH = 200
 
-    def __init__(self, level, backend="cpu", out=sys.stdout):
-        self.level, self.backend, self.out = level, backend, out
+    def __init__(self, level, backend="cpu", last=None):
+        self.level, self.backend, self.last = level, backend, last  # last: a file for the case that is running
         self.run, self.strategy, self.refused = runner(level, backend)
         self.seen, self.tally, self.failing = Counter(), {"checked": 0, "free": 0}, None
 
@@ -85,6 +85,8 @@ class Fuzzer:
         @given(self.strategy)
         def cases(case):
             self.count(case)
+            if self.last is not None:
+                self.last.write_text(text_of(case))
             try:
                 self.run(case, self.tally)
             except self.refused as reason:
@@ -115,7 +117,6 @@ class Fuzzer:
         print(
             f"{seconds:6.0f} s  {cases} cases ({cases / seconds:.0f}/s), {self.seen['refused']} refused; "
             f"{self.tally['checked']} numbers checked, {100 * self.tally['free'] / checked:.1f} % out of range",
-            file=self.out,
             flush=True,
         )
 
@@ -128,7 +129,7 @@ def keep(case, folder):
     """Writes a case under a name of its own; returns the path."""
     folder.mkdir(parents=True, exist_ok=True)
     text = text_of(case)
-    stamp = f"{hash(text) & 0xFFFFFFFF:08x}"
+    stamp = hashlib.sha256(text.encode()).hexdigest()[:8]
     path = folder / f"{case['level']}-{case['optimizer']}-{stamp}.json"
     path.write_text(text)
     return path

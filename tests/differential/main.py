@@ -34,29 +34,35 @@ def choose_library(backend):
         )
 
 
+def last_of(options, number):
+    return options.out / f"last-{options.level}-{options.backend}-{number}.json"
+
+
 def work(options, number):
     """One process: 0 if nothing failed."""
     import fuzz
 
-    fuzzer = fuzz.Fuzzer(options.level, options.backend)
+    last = last_of(options, number)
+    fuzzer = fuzz.Fuzzer(options.level, options.backend, last)
     print(f"differential: level {options.level}, backend {options.backend}, seed {number}", flush=True)
+    failed = 0
     try:
         fuzzer.go(options.seconds, number)
     except Exception as error:
         if fuzzer.failing is None:
             raise
+        failed = 1
         case, _ = fuzzer.failing
         path = fuzz.keep(case, options.out)
         print(f"\n{fuzz.text_of(case)}", end="")
         if isinstance(error, AssertionError):
             print(f"{type(error).__name__}: {error}")
         else:
-            traceback.print_exception(error)
+            traceback.print_exception(error, file=sys.stdout)
         print(f"written to {path}; again: tests/differential/run --backend {options.backend} --replay {path}", flush=True)
-        return 1
-    finally:
-        print(f"covered: {fuzzer.coverage()}", flush=True)
-    return 0
+    print(f"covered: {fuzzer.coverage()}", flush=True)
+    last.unlink(missing_ok=True)
+    sys.exit(failed)
 
 
 def main():
@@ -69,11 +75,20 @@ def main():
         print("nothing wrong")
         return 0
     first = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
-    if options.jobs == 1:
-        return work(options, first)
+    options.out.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
-    with context.Pool(options.jobs) as pool:
-        return max(pool.starmap(work, [(options, first + k) for k in range(options.jobs)]))
+    workers = {first + k: context.Process(target=work, args=(options, first + k)) for k in range(options.jobs)}
+    for worker in workers.values():
+        worker.start()
+    failed = 0
+    for number, worker in workers.items():
+        worker.join()
+        failed = failed or int(worker.exitcode != 0)
+        if worker.exitcode < 0:
+            import crash
+
+            crash.report(last_of(options, number), options.backend, worker.exitcode, options.out)
+    return failed
 
 
 if __name__ == "__main__":
