@@ -73,7 +73,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
     }
     const float of_strip = over_lanes<Add>((mine[0] + mine[1]) + (mine[2] + mine[3]), kWarp);
     const float average = blend(old, rate, strip.across(of_strip, turn) * share + eps);
-    const float weight = row_of(turn) < count ? Update<float>::weight(average) : 0.0F;
+    const float weight = row_of(turn) < count ? weight_of(average) : 0.0F;
     if (strip.lane == lane) of_lane = average;
     if (lane == kWarp - 1 || turn == turns - 1) {
       if (strip.strip == 0 && row_of_lane(turn) < count) averages[row_of_lane(turn)] = of_lane;

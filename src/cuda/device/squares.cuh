@@ -59,7 +59,7 @@ struct Visit {
         const T old = i < left ? averages[i] : T{1};  // by all its lanes, before one of them writes
         const T total = over_lanes<Add>(mine[r], grid.lanes());
         const T average = blend(old, rate, total * share + eps);
-        weights[r] = i < left ? Update<T>::weight(average) : T{0};
+        weights[r] = i < left ? weight_of(average) : T{0};
         if (i < left && grid.x == 0) averages[i] = average;
       }
       return;
@@ -78,7 +78,7 @@ struct Visit {
       total = over_lanes<Add>(total, kGroup);
     }
     const T average = blend(old, rate, total * share + eps);
-    const T weight = i < left ? Update<T>::weight(average) : T{0};
+    const T weight = i < left ? weight_of(average) : T{0};
     if (i < left && (warp & (warps - 1)) == 0 && lane % kGroup == 0) averages[i] = average;
 #pragma unroll
     for (int r = 0; r < R; ++r) weights[r] = __shfl_sync(kAll, weight, r * kGroup);
@@ -266,7 +266,7 @@ struct Visit {
       const Range strip{part.col + j, part.cols - j < kStrip ? part.cols - j : kStrip};
       sum_panel(shelf, b, part, strip, columns, true, plain, [](int64_t) { return T{1}; });
       for (int64_t k = team.rank; k < strip.count; k += Threads) {
-        weights[k] = Update<T>::weight(update.factors.average_col(b, strip.begin + k, static_cast<double>(columns[k])));
+        weights[k] = weight_of(update.factors.average_col(b, strip.begin + k, static_cast<double>(columns[k])));
       }
       team.sync();
       sum_panel(shelf, b, part, strip, columns, true, weighted,

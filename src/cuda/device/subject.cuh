@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "algorithms/averages.hpp"
+#include "cuda/device/instructions.cuh"
 #include "cuda/device/storage.cuh"
 #include "cuda/device/team.cuh"
 #include "cuda/tables.hpp"
@@ -263,6 +264,16 @@ __device__ inline T blend(T old, T rate, T value) {
 template <class T>
 __device__ inline T square(T x) {
   return x * x;
+}
+
+/// What gradients are multiplied with before they are squared, where the square is to be divided by an average: the
+/// square itself may underflow.
+template <class T>
+__device__ inline T weight_of(T average) {
+  if constexpr (std::is_same_v<T, float>) {
+    return nearly_over_root(static_cast<float>(algorithms::kWeightScale), average);
+  }
+  return static_cast<T>(algorithms::kWeightScale) / sqrt(average);
 }
 
 /// The sum of N squares, in f64 where it is not to be trusted in f32.

@@ -26,14 +26,6 @@ struct Update {
     if constexpr (std::is_same_v<T, float>) return nearly_over_root(g, v) * factor;
     return g / sqrt(v) * factor;
   }
-  /// What gradients are multiplied with before they are squared, where the square is to be divided by an average: the
-  /// square itself may underflow.
-  [[nodiscard]] __device__ static T weight(T average) {
-    if constexpr (std::is_same_v<T, float>) {
-      return nearly_over_root(static_cast<float>(algorithms::kWeightScale), average);
-    }
-    return static_cast<T>(algorithms::kWeightScale) / sqrt(average);
-  }
   /// An update that is not clipped yet may have a square beyond f32: its RMS is taken of so much of it.
   static constexpr double kRmsScale = 1 / algorithms::kWeightScale;
 

@@ -184,7 +184,7 @@ struct Visitor : Exchange<Fold, Together> {
     average = blend(average, notes.rounded(Word::rate2), sum_of_row() * share + notes.rounded(Word::eps1));
     if (finishes()) averages[row()] = average;
     __syncthreads();  // sums of rows lie where that goes
-    spread(Update<float>::weight(average));
+    spread(weight_of(average));
     float plain[kFolds][N] = {};
     float weighted[kFolds][N] = {};
     for_items(
