@@ -22,11 +22,14 @@ class Arithmetic(NamedTuple):
     unit: float
     tiny: float
     most: float
+    weight: float = 0.0  # of a small weight of an average, absolute
 
 
 F32 = Arithmetic(2.0**-24, 2.0**-149, 2.0**127)
 LONG = Arithmetic(2.0**-24, 2.0**-1073, 2.0**1022)  # the digits of f32 and the range of f64, for norms
 F64 = Arithmetic(2.0**-51, 2.0**-1073, 2.0**1022)
+# torch.lerp, of which the loop and torch.optim are made, takes the weight beta < 1/2 as 1 minus a rounded 1 - beta.
+LERP = {F32: F32._replace(weight=F32.unit), F64: F64._replace(weight=F64.unit)}
 
 
 class Ball:
@@ -118,7 +121,7 @@ class Ball:
 
     def squares(self):
         """The sum of all squares, as norms are made of: in range wherever the numbers are."""
-        wide = Ball(self.v, LONG if self.a is F32 else self.a, self.r)
+        wide = Ball(self.v, LONG if self.a.unit == F32.unit else self.a, self.r)
         return wide.square().reshape(-1).sum(0).within(F64)
 
     def reshape(self, *shape):
@@ -153,7 +156,9 @@ def average(old, beta, new):
         # A weight of zero takes nothing, of infinities either.
         v = (beta * old.v if beta > 0 else 0.0 * np.nan_to_num(old.v)) + (1 - beta) * new.v
         size = beta * (np.abs(old.v) + old.r) + (1 - beta) * (np.abs(new.v) + new.r)
+        lerp = a.weight * (np.abs(old.v) + np.abs(new.v)) if beta < 0.5 else 0.0
         r = np.where(size == 0, 0.0, beta * old.r + (1 - beta) * new.r + 4 * (a.unit * size + a.tiny))
+        r = r + lerp
         lost = np.isinf(new.r) | np.isinf(old.r)
         big = np.maximum(np.abs(old.v), np.abs(new.v) + new.r) > a.most
         r = np.where(np.isnan(v) & ~lost, 0.0, np.where(np.isnan(r) | lost | big, ANY, r))

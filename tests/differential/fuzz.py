@@ -93,6 +93,8 @@ class Fuzzer:
                 self.seen["refused"] += 1
                 self.reason = str(reason)
             except Exception as error:
+                if self.failing is None:
+                    print(f"found, and making it smaller: {error}", flush=True)
                 self.failing = case, error
                 raise
 

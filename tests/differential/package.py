@@ -12,6 +12,7 @@ import torch
 import changes
 import numbers_of
 import oracle
+from ball import LERP
 from came import native
 from came.options import from_group
 from formats import STORAGE
@@ -77,6 +78,10 @@ class Side:
     """One optimizer of a case with its parameters."""
 
     between = 0  # roundings of a parameter before the last one
+
+    def arithmetic(self, tensor):
+        a = arithmetic_of(tensor, False)
+        return LERP[a] if self.fused is False else a
 
     def __init__(self, case, fused):
         self.case, self.fused, self.word = case, fused, case["optimizer"]
@@ -197,7 +202,7 @@ class Side:
         going = [k for k, (p, _) in enumerate(members) if p.grad is not None]
         tensors = [{"shape": list(p.shape), "dtype": str(p.dtype).replace("torch.", "")} for p, _ in members]
         grads = {k: stored(members[k][0].grad) for k in going}
-        balls = [oracle.gradient(grads[k], arithmetic_of(tensors[k], False)) for k in going]
+        balls = [oracle.gradient(grads[k], self.arithmetic(tensors[k])) for k in going]
         for k, (p, g) in enumerate(members):
             named = f"tensor {k} {tensors[k]['shape']} {tensors[k]['dtype']}"
             if new_counts[k] != counts[k] + (k in going):
@@ -210,7 +215,7 @@ class Side:
             factor = oracle.gradient_factor(options[g], 1.0, balls)
             seen = plan.view(k)
             rate = self.optimizer.param_groups[g]["lr"] or 0.0
-            a, old = arithmetic_of(tensors[k], False), {**before[k], "grad": grads[k]}
+            a, old = self.arithmetic(tensors[k]), {**before[k], "grad": grads[k]}
             s = oracle.Subject(options[g], seen, old, after[k], a, rate, new_counts[k], k, factor, self.between)
             try:
                 with np.errstate(all="ignore"):
@@ -228,7 +233,7 @@ class TorchSide(Side):
     between = 1
 
     def __init__(self, case):
-        super().__init__(case, None)
+        super().__init__(case, False)
         groups = [{"params": group["params"]} for group in self.optimizer.param_groups]
         for made, options in zip(groups, case["options"]):
             given = arguments(self.word, options, case["steps"][0]["lr"])
