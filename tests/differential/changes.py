@@ -127,7 +127,6 @@ def _param_strided(side, change):
 
 def _param_dtype(side, change):
     p = side.params[change[1] % len(side.params)]
-    p.grad = None if p.grad is None else p.grad
     grad = p.grad
     p.grad = None
     p.data = p.data.to(getattr(torch, change[2]))
@@ -247,7 +246,7 @@ CHANGES = {
     "other optimizer": _other_optimizer,
 }
 # After these a step, or the change itself, may raise an error; after all others it must go on.
-_REFUSABLE = {"drop entry", "option", "param dtype", "lost entry", "other optimizer"}
+_REFUSABLE = {"drop entry", "option", "param dtype", "add", "lost entry", "other optimizer"}
 
 
 def may_be_refused(change):

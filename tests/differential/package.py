@@ -94,6 +94,7 @@ class Side:
             groups.append({"params": members, **arguments(self.word, options, rate)})
         try:
             self.optimizer = CLASSES[self.word](groups, fused=fused)
+            self.layout(self.members(), self.options())  # whether eps goes with the types of parameters
         except ERRORS as error:
             raise Refused(str(error)) from None
         self.restless = []  # changes so far that a step may refuse
@@ -115,6 +116,10 @@ class Side:
     def members(self):
         """Parameters in the optimizer's order with their groups: the place is the key of their rounding."""
         return [(p, g) for g, group in enumerate(self.optimizer.param_groups) for p in group["params"]]
+
+    def options(self):
+        fields = CLASSES[self.word]._all_fields()
+        return [from_group(self.word, fields, group) for group in self.optimizer.param_groups]
 
     def layout(self, members, options):
         names = [str(p.dtype).replace("torch.", "") for p, _ in members]
@@ -161,8 +166,7 @@ class Side:
         members = self.members()
         seen, grads = self.visible(), [None if p.grad is None else stored(p.grad)[0].tobytes() for p, _ in members]
         try:
-            fields = CLASSES[self.word]._all_fields()
-            options = [from_group(self.word, fields, group) for group in self.optimizer.param_groups]
+            options = self.options()
             plan = self.layout(members, options)
             before, counts = self.memory(members, plan)
         except ERRORS:
