@@ -54,9 +54,9 @@ $(call test_preset,$(1),build/$(1),$(TEST_FILTER))
 
 endef
 
-fuzz: ## Fuzz the reader of safetensors files under sanitizers, with clang (SECONDS=600)
+fuzz: ## Fuzz parsers and the C interface under sanitizers, with clang (TARGETS="config manifest", SECONDS=600 for each)
 	scripts/setup fuzz
-	scripts/fuzz $(SECONDS)
+	SECONDS_PER_TARGET=$(or $(SECONDS),600) scripts/fuzz $(or $(TARGETS),all)
 
 # Some ten minutes; wants an idle machine.  To keep the second file for the documentation:
 # cp build/compare.json bench/results/cpu.json

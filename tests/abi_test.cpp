@@ -63,6 +63,8 @@ TEST(Abi, NullPointersAreNamed) {
   expect_status(came_options_set(&options, "lr", nullptr), invalid, "value is null");
   expect_status(came_algorithm_find(nullptr, nullptr), invalid, "name is null");
   expect_status(came_plan_create(nullptr, 1, nullptr, 0, 0, 0, &plan), invalid, "groups is null");
+  // Before any memory is taken for so many.
+  expect_status(came_plan_create(nullptr, 2147483647, nullptr, 0, 0, 0, &plan), invalid, "groups is null");
   expect_status(came_plan_create(&options, 1, nullptr, 1, 0, 0, &plan), invalid, "tensors is null");
   expect_status(came_plan_create(&options, 1, nullptr, 0, 0, 0, nullptr), invalid, "plan is null");
   expect_status(came_plan_create(&options, -1, nullptr, 0, 0, 0, &plan), invalid, "group_count: -1");

@@ -1,5 +1,7 @@
-// came_tensors_borrow and came_parameters_borrow: what fits is pointed at, and everything that does not is noticed.
+// came_tensors_borrow, came_parameters_borrow and came_tensors_hold: what fits is pointed at, and everything that does
+// not is noticed.
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "support.hpp"
@@ -30,6 +32,9 @@ struct Object {
   int64_t shape[2] = {2, 3};
   int64_t strides[2] = {3, 1};
   bool refuses = false;
+  int32_t layout = 5;  // strided
+  int64_t memory_bytes = sizeof values;
+  int64_t memory_offset = 0;
   Lent lent{values, 1, 0, 2, 2, 32, 1, shape, strides, 0};
 };
 
@@ -54,16 +59,22 @@ constexpr int kOffset = 8;
 constexpr int32_t kFirstType = 10;  // f64, f32, bf16, f16 from here on
 
 template <class Value, class Read>
-int32_t tell(void* handle, void* value, const Read& read) {
+int32_t tell_of(void* handle, void* value, const Read& read) {
   const auto& from = *reinterpret_cast<Object*>(static_cast<char*>(handle) - kOffset);
   if (from.refuses) return 1;
-  *static_cast<Value*>(value) = static_cast<Value>(read(from.lent));
+  *static_cast<Value*>(value) = static_cast<Value>(read(from));
   return 0;
+}
+
+template <class Value, class Read>
+int32_t tell(void* handle, void* value, const Read& read) {
+  return tell_of<Value>(handle, value, [&](const Object& from) { return read(from.lent); });
 }
 
 int32_t type_of(const Lent& t) {
   if (t.lanes != 1) return 0;
   if (t.code == 4) return kFirstType + 2;
+  if (t.bits == 8) return kFirstType + (t.code == 0 ? 4 : 5);
   return kFirstType + (t.bits == 64 ? 0 : t.bits == 32 ? 1 : 3);
 }
 
@@ -83,6 +94,14 @@ came_handles handles() {
   h.dtype = [](void* at, void* to) { return tell<int32_t>(at, to, type_of); };
   h.device = [](void* at, void* to) { return tell<int32_t>(at, to, [](auto& t) { return t.device_type - 1; }); };
   h.device_index = [](void* at, void* to) { return tell<int32_t>(at, to, [](auto& t) { return t.device_id; }); };
+  h.layout = [](void* at, void* to) { return tell_of<int32_t>(at, to, [](auto& o) { return o.layout; }); };
+  h.memory_bytes = [](void* at, void* to) { return tell_of<int64_t>(at, to, [](auto& o) { return o.memory_bytes; }); };
+  h.memory_offset = [](void* at, void* to) {
+    return tell_of<int64_t>(at, to, [](auto& o) { return o.memory_offset; });
+  };
+  h.strided = 5;
+  h.i8 = kFirstType + 4;
+  h.u8 = kFirstType + 5;
   h.cpu = 0;
   h.cuda = 1;
   h.f64 = kFirstType;
@@ -164,6 +183,65 @@ TEST_F(Borrow, StridesOfSingleElementsDoNotMatter) {
   EXPECT_EQ(borrow(), 3);
 }
 
+/// Tensors that a table describes, each with a handle.
+struct Hold : testing::Test {
+  Object objects[3];
+  std::vector<Object*> list{&objects[0], &objects[1], &objects[2]};
+  int64_t shape[2] = {2, 3};
+  came_tensor tensors[3];
+  came_handles of = handles();
+
+  Hold() {
+    for (int k = 0; k < 3; ++k) tensors[k] = came_tensor_make(objects[k].values, CAME_DTYPE_F32, shape, 2);
+  }
+  int64_t held() { return came_tensors_hold(&of, &list, item, tensors, 3); }
+};
+
+TEST_F(Hold, NoticesEverythingThatIsAnother) {
+  EXPECT_EQ(held(), 3);
+  const auto expect_stop = [&](auto change) {
+    const Lent before = objects[1].lent;
+    change(objects[1]);
+    EXPECT_EQ(held(), 1);
+    objects[1].lent = before;
+    objects[1].type = &kPlain;
+    objects[1].refuses = false;
+    objects[1].layout = 5;
+    objects[1].memory_bytes = 24;
+    objects[1].memory_offset = 0;
+    EXPECT_EQ(held(), 3);
+  };
+  expect_stop([](Object& o) { o.type = &kForeign; });
+  expect_stop([](Object& o) { o.refuses = true; });
+  expect_stop([](Object& o) { o.layout = 6; });
+  expect_stop([](Object& o) { o.lent.byte_offset = 4; });
+  expect_stop([](Object& o) { o.lent.data = nullptr; });
+  expect_stop([](Object& o) { o.lent.ndim = 1; });
+  expect_stop([](Object& o) { o.lent.bits = 64; });
+  expect_stop([](Object& o) { o.lent.strides = o.lent.shape; });
+  expect_stop([](Object& o) { o.lent.shape = o.lent.strides; });
+  expect_stop([](Object& o) { o.memory_bytes = 0; });
+  expect_stop([](Object& o) { o.memory_bytes = 23; });
+  expect_stop([](Object& o) { o.memory_offset = 1; });
+}
+
+TEST_F(Hold, KnowsCodes) {
+  for (const auto& [dtype, code] : {std::pair{CAME_DTYPE_I8, 0}, std::pair{CAME_DTYPE_U8, 1}}) {
+    tensors[2].dtype = dtype;
+    objects[2].lent.bits = 8;
+    objects[2].lent.code = static_cast<uint8_t>(code);
+    objects[2].memory_bytes = 6;
+    EXPECT_EQ(held(), 3);
+    objects[2].memory_bytes = 5;
+    EXPECT_EQ(held(), 2);
+  }
+}
+
+TEST_F(Hold, RefusesAStructOfAnotherSize) {
+  of.struct_size -= 8;
+  EXPECT_EQ(held(), -1);
+}
+
 struct Parameter : Object {
   Object* grad = nullptr;
 };
@@ -232,6 +310,16 @@ TEST_P(BorrowPass, CountsMissingGradients) {
   EXPECT_EQ(kept[1], &none);
 }
 
+TEST_P(BorrowPass, NoticesMemoryThatIsShort) {
+  EXPECT_EQ(borrow(), 3);
+  EXPECT_EQ(borrowed.untold, GetParam() ? 0 : 6);
+  objects[2].memory_bytes = 23;
+  EXPECT_EQ(borrow(), GetParam() ? 2 : 3);
+  objects[2].memory_bytes = 24;
+  gradients[1].memory_offset = 1;
+  EXPECT_EQ(borrow(), GetParam() ? 1 : 3);
+}
+
 TEST_P(BorrowPass, TellsThatATensorIsAnother) {
   EXPECT_EQ(borrow(), 3);
   EXPECT_EQ(borrowed.replaced, 3);
@@ -284,6 +372,7 @@ TEST_P(BorrowPass, TypesAndDevicesAreToldApart) {
       for (Object* o : {static_cast<Object*>(&objects[k]), &gradients[k]}) {
         o->lent.code = code;
         o->lent.bits = bits;
+        o->memory_bytes = 6 * bits / 8;
         o->lent.device_type = device == CAME_DEVICE_CUDA ? 2 : 1;
         o->lent.device_id = index;
       }

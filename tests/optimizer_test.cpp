@@ -169,6 +169,9 @@ TEST(Optimizer, BadStateChangesNothing) {
   int64_t negative = -1;
   states.back().tensor.data = &negative;
   expect_unchanged(states, "state 'c.step': -1 given");
+  int64_t endless = int64_t{1} << 53;  // a step could not count it
+  states.back().tensor.data = &endless;
+  expect_unchanged(states, "state 'c.step': 9007199254740992 given, expected 0 to 9007199254740991");
   states = optimizer.state();
   states[1].tensor.data = states[3].tensor.data;
   expect_unchanged(states, "state 'a.exp_avg_sq_row': tensor.data is another state");

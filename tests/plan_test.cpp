@@ -169,6 +169,14 @@ TEST(Plan, SmallMatricesAreTakenWholeAndReduceNoVectors) {
   EXPECT_LE(memory.workspace_bytes + memory.reduction_bytes, memory.state_bytes / 100);
 }
 
+TEST(Plan, MatricesOfOneElementAreOneTileWhereTilesHaveNoBound) {
+  core::Tiling endless = backend_under_test().tiling;
+  endless.elements = std::numeric_limits<int64_t>::max();
+  const Trial run({Options::came()}, {spec_of({1, 1}), spec_of({3, 1, 1})}, &endless);
+  ASSERT_EQ(run.plan.tiles.size(), 2U);
+  EXPECT_EQ(run.plan.tiles[0].batch.count, 1);
+}
+
 TEST(Plan, IsAPureFunctionOfItsArguments) {
   const std::vector<TensorSpec> specs{spec_of({64, 32, 3, 3}), spec_of({100}), spec_of({17, 31})};
   const Trial a({Options::came()}, specs);

@@ -197,30 +197,44 @@ typedef int32_t (*came_handle_get)(void* handle, void* value);
 
 /** How tensors are described that have handles: faster than a description as a whole, since nothing is counted. */
 typedef struct came_handles {
-  uint32_t struct_size;         /**< sizeof(came_handles). */
-  int32_t offset;               /**< Bytes from an object to its handle, */
-  int32_t type_offset;          /**< and to its type. */
-  int32_t reserved;             /**< Zero. */
-  const void* type;             /**< Objects of this type have one, */
-  const void* other_type;       /**< and of this; what else there is goes to `lend`. */
-  came_handle_get data;         /**< void*: the first element; fails for what has no addresses and strides. */
-  came_handle_get shape;        /**< const int64_t*: sizes, not handed over. */
-  came_handle_get strides;      /**< const int64_t*: in elements, not handed over. */
-  came_handle_get ndim;         /**< int64_t. */
-  came_handle_get dtype;        /**< int32_t: one of those below, or another. */
-  came_handle_get device;       /**< int32_t: `cpu`, `cuda` or another. */
-  came_handle_get device_index; /**< int32_t. */
-  int32_t cpu;                  /**< What the framework calls the host, */
-  int32_t cuda;                 /**< a CUDA device, */
-  int32_t f64;                  /**< double, */
-  int32_t f32;                  /**< float, */
-  int32_t bf16;                 /**< bfloat16 */
-  int32_t f16;                  /**< and half. */
+  uint32_t struct_size;          /**< sizeof(came_handles). */
+  int32_t offset;                /**< Bytes from an object to its handle, */
+  int32_t type_offset;           /**< and to its type. */
+  int32_t reserved;              /**< Zero. */
+  const void* type;              /**< Objects of this type have one, */
+  const void* other_type;        /**< and of this; what else there is goes to `lend`. */
+  came_handle_get data;          /**< void*: the first element; fails for what has no addresses and strides. */
+  came_handle_get shape;         /**< const int64_t*: sizes, not handed over. */
+  came_handle_get strides;       /**< const int64_t*: in elements, not handed over. */
+  came_handle_get ndim;          /**< int64_t. */
+  came_handle_get dtype;         /**< int32_t: one of those below, or another. */
+  came_handle_get device;        /**< int32_t: `cpu`, `cuda` or another. */
+  came_handle_get device_index;  /**< int32_t. */
+  came_handle_get layout;        /**< int32_t: `strided`, or another; asked first. */
+  came_handle_get memory_bytes;  /**< int64_t: size of the memory that the tensor is a part of. */
+  came_handle_get memory_offset; /**< int64_t: elements of that memory before the first of the tensor. */
+  int32_t cpu;                   /**< What the framework calls the host, */
+  int32_t cuda;                  /**< a CUDA device, */
+  int32_t f64;                   /**< double, */
+  int32_t f32;                   /**< float, */
+  int32_t bf16;                  /**< bfloat16, */
+  int32_t f16;                   /**< half, */
+  int32_t i8;                    /**< int8_t, */
+  int32_t u8;                    /**< uint8_t, */
+  int32_t strided;               /**< and memory that sizes and strides describe. */
 } came_handles;
 
 /** Initial value of a came_handles. */
 #define CAME_HANDLES_INIT \
-  { sizeof(came_handles), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_handles), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Of a list of objects, how many come before the first that is not what `tensors` says: a plain tensor with a handle,
+ * of this shape, type and device, row-major, at this address, with memory for all of its elements.  -1 for a struct of
+ * another size.  Nothing is written.
+ */
+CAME_API int64_t came_tensors_hold(const came_handles* handles, void* list, came_list_item item,
+                                   const came_tensor* tensors, int64_t count);
 
 /** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants.
  */
@@ -251,17 +265,18 @@ typedef struct came_borrowed {
   const void** shapes;  /**< Where a parameter keeps its shape: another address tells that it is another tensor. */
   int64_t missing;      /**< Parameters without a gradient. */
   int64_t replaced;     /**< Parameters whose shape lies elsewhere than `shapes` said. */
+  int64_t untold;       /**< Tensors of which nobody told how large their memory is: `lend` does not. */
 } came_borrowed;
 
 /** Initial value of a came_borrowed. */
 #define CAME_BORROWED_INIT \
-  { sizeof(came_borrowed), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_borrowed), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
- * came_tensors_borrow for parameters and their gradients in one pass, empty and unaligned memory told apart as well, so
- * that came_plan_step_again may follow.  The gradients are put into the list `kept`, of `count` items, and so live
- * until the caller lets go of it.  Returns how many parameters come before the first that, or whose gradient, does not
- * fit: -1 for a struct of another size.
+ * came_tensors_borrow for parameters and their gradients in one pass.  Empty, unaligned and, where handles tell, short
+ * memory is told apart as well, so that came_plan_step_again may follow.  The gradients are put into the list `kept`,
+ * of `count` items, and so live until the caller lets go of it.  Returns how many parameters come before the first
+ * that, or whose gradient, does not fit: -1 for a struct of another size.
  */
 CAME_API int64_t came_parameters_borrow(const came_framework* framework, void* list, void* kept,
                                         came_borrowed* borrowed);

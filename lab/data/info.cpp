@@ -6,6 +6,7 @@
 
 #include "data/dataset_json.hpp"
 #include "error.hpp"
+#include "json_number.hpp"
 
 namespace lab {
 
@@ -33,24 +34,26 @@ DatasetInfo read_dataset_info(const std::filesystem::path& folder) {
   if (!json.is_object() || json.value("format", nlohmann::json()) != kDatasetFormat) {
     fail("{}: not written by `came-lab data`; prepare the data again", file.native());
   }
-  if (const auto version = json.value("version", nlohmann::json()); version != kDatasetVersion) {
-    fail("{}: version {}, expected {}; prepare the data again", file.native(), version.dump(), kDatasetVersion);
-  }
   try {
+    if (const int64_t version = json_count(json, "version"); version != kDatasetVersion) {
+      fail("version {}, expected {}", version, kDatasetVersion);
+    }
+    const auto train = json.value("train", nlohmann::json());
+    const auto valid = json.value("valid", nlohmann::json());
     DatasetInfo info;
-    json.at("vocabulary").get_to(info.vocabulary);
-    json.at("train").at("documents").get_to(info.train_documents);
-    json.at("train").at("tokens").get_to(info.train_tokens);
-    json.at("train").at("bytes").get_to(info.train_bytes);
-    json.at("valid").at("documents").get_to(info.valid_documents);
-    json.at("valid").at("tokens").get_to(info.valid_tokens);
-    json.at("valid").at("bytes").get_to(info.valid_bytes);
-    json.at("bytes_read").get_to(info.bytes_read);
-    json.at("validation_share").get_to(info.validation_share);
-    json.at("bytes_per_token").get_to(info.bytes_per_token);
-    json.at("unigram_loss").get_to(info.unigram_loss);
+    info.vocabulary = json_count(json, "vocabulary");
+    info.train_documents = json_count(train, "documents");
+    info.train_tokens = json_count(train, "tokens");
+    info.train_bytes = json_count(train, "bytes");
+    info.valid_documents = json_count(valid, "documents");
+    info.valid_tokens = json_count(valid, "tokens");
+    info.valid_bytes = json_count(valid, "bytes");
+    info.bytes_read = json_count(json, "bytes_read");
+    info.validation_share = json_number(json, "validation_share");
+    info.bytes_per_token = json_number(json, "bytes_per_token");
+    info.unigram_loss = json_number(json, "unigram_loss");
     return info;
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const Error& error) {
     fail("{}: {}; prepare the data again", file.native(), error.what());
   }
 }

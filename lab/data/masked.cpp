@@ -45,10 +45,6 @@ class Masked final : public Sequences {
 
   [[nodiscard]] Range text_of(int64_t document) const {
     const int64_t start = file().document_start(document), end = file().document_start(document + 1);
-    if (end <= start) {
-      fail("{}: document {} ends before it begins; the file is damaged, prepare the data again", file().path().native(),
-           document);
-    }
     return {start, end - start - 1};
   }
 

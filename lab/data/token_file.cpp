@@ -158,6 +158,8 @@ TokenFile::TokenFile(std::filesystem::path path, int64_t vocabulary, uint64_t fi
     wrong = "made with another tokenizer than the one beside it";
   } else if (header.tokens > size || header.documents > header.tokens) {
     wrong = fmt::format("holds {} bytes, fewer than its header says; it was cut off", size);
+  } else if (header.documents == 0 && header.tokens > 0) {
+    wrong = fmt::format("holds {} tokens and no document", header.tokens);
   } else if (const size_t expected =
                  sizeof(Header) + padded(header.tokens * header.width) + header.documents * sizeof(uint64_t);
              size != expected) {
@@ -191,13 +193,23 @@ int64_t TokenFile::token(int64_t place) const {
   return token;
 }
 
-int64_t TokenFile::document_start(int64_t document) const {
-  if (document == documents_) return tokens_;
+uint64_t TokenFile::stored_start(int64_t document) const {
   uint64_t start = 0;
   std::memcpy(&start, data_ + starts_ + static_cast<size_t>(document) * sizeof(start), sizeof(start));
+  return start;
+}
+
+int64_t TokenFile::document_start(int64_t document) const {
+  if (document == documents_) return tokens_;
+  const uint64_t start = stored_start(document);
   if (start >= static_cast<uint64_t>(tokens_)) {
     fail("{}: document {} begins at {}, expected less than {}; the file is damaged, prepare the data again",
          path_.native(), document, start, tokens_);
+  }
+  // No document is empty: each has its end.
+  if (document == 0 ? start != 0 : start <= stored_start(document - 1)) {
+    fail("{}: document {} begins at {}, expected {}; the file is damaged, prepare the data again", path_.native(),
+         document, start, document == 0 ? "0" : fmt::format("more than {}", stored_start(document - 1)));
   }
   return static_cast<int64_t>(start);
 }

@@ -74,12 +74,15 @@ class TokenFile {
 
   /// Token `place`; throws an Error where the file was damaged and it is none of the vocabulary.
   [[nodiscard]] int64_t token(int64_t place) const;
-  /// Where a document begins; for documents(), where the last one ends.
+  /// Where a document begins; for documents(), where the last one ends.  Throws an Error where the file was damaged and
+  /// that is not after the document before it.
   [[nodiscard]] int64_t document_start(int64_t document) const;
   /// Which document a token is in.
   [[nodiscard]] int64_t document_of(int64_t place) const;
 
  private:
+  [[nodiscard]] uint64_t stored_start(int64_t document) const;
+
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "json_number.hpp"
 #include "storage/crc32c.hpp"
 #include "storage/file.hpp"
 #include "storage/json.hpp"
@@ -28,8 +29,8 @@ FileRecord read_record(const std::string& name, const json& value) {
   FileRecord record;
   const std::string crc = value.at("crc32c").get<std::string>();
   const auto parsed = std::from_chars(crc.data(), crc.data() + crc.size(), record.crc, 16);
-  record.size = value.at("size").get<int64_t>();
-  if (!plain_name(name) || parsed.ec != std::errc() || hex(record.crc) != crc || record.size < 0) {
+  record.size = json_count(value, "size");
+  if (!plain_name(name) || parsed.ec != std::errc() || hex(record.crc) != crc) {
     fail("an entry for {} that is no plain file", quote_name(name));
   }
   return record;
@@ -44,9 +45,11 @@ Manifest read(json value) {
   if (found != hex(crc_of(value)))
     fail("its own CRC-32C is {}, but should be {}", dump_json(found), hex(crc_of(value)));
   Manifest manifest;
-  manifest.step = value.at("step").get<int64_t>();
+  manifest.step = json_count(value, "step");
   manifest.about = value.at("about");
-  for (const auto& [name, record] : value.at("files").items()) manifest.files[name] = read_record(name, record);
+  const json& files = value.at("files");
+  if (!manifest.about.is_object() || !files.is_object()) fail("\"about\" or \"files\" is no object");
+  for (const auto& [name, record] : files.items()) manifest.files[name] = read_record(name, record);
   return manifest;
 }
 

@@ -1,125 +1,23 @@
-// TOML with fields looked up in for_each_field; what a file says beyond them is an error.
+// What a configuration means: which values make sense, and what model and sequences it asks for.
 #include "train/config.hpp"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ostream.h>
 
-#include <toml++/toml.h>
 #include <cmath>
-#include <set>
-#include <type_traits>
 
 #include "error.hpp"
+#include "models/model.hpp"
 #include "train/optimizers.hpp"
 
 namespace lab {
 namespace {
-
-std::string place(const std::filesystem::path& file, const toml::node& node) {
-  return fmt::format("{}:{}", file.string(), node.source().begin.line);
-}
-
-template <class T>
-constexpr const char* type_word() {
-  if constexpr (std::is_same_v<T, bool>) return "true or false";
-  if constexpr (std::is_same_v<T, std::string>) return "a text in quotes";
-  if constexpr (std::is_integral_v<T>) return "a whole number";
-  return "a number";
-}
-
-template <class T>
-void read_field(const std::filesystem::path& file, const char* key, const toml::node& node, T& field) {
-  if constexpr (std::is_same_v<T, uint64_t>) {
-    const auto value = node.value_exact<int64_t>();
-    if (!value || *value < 0) fail("{}: {} must be a whole number, not negative", place(file, node), key);
-    field = static_cast<uint64_t>(*value);
-  } else if constexpr (std::is_same_v<T, double>) {
-    if (!node.is_number()) fail("{}: {} must be {}", place(file, node), key, type_word<T>());
-    field = *node.value<double>();
-  } else {
-    const auto value = node.value_exact<T>();
-    if (!value) fail("{}: {} must be {}", place(file, node), key, type_word<T>());
-    field = *value;
-  }
-}
-
-// An option of the optimizer as the text that came_options_set reads.
-std::string option_text(const std::filesystem::path& file, const std::string& key, const toml::node& node) {
-  if (const auto text = node.value_exact<std::string>()) return *text;
-  if (const auto flag = node.value_exact<bool>()) return *flag ? "true" : "false";
-  if (const auto whole = node.value_exact<int64_t>()) return std::to_string(*whole);
-  if (const auto real = node.value_exact<double>()) return fmt::format("{}", *real);
-  fail("{}: {} must be a text, a number, true or false", place(file, node), key);
-}
-
-std::string quoted(const std::string& text) { return fmt::format("{}", fmt::streamed(toml::value<std::string>(text))); }
-
-template <class T>
-std::string toml_value(const T& value) {
-  if constexpr (std::is_same_v<T, std::string>) {
-    return quoted(value);
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return value ? "true" : "false";
-  } else if constexpr (std::is_same_v<T, double>) {
-    const auto text = fmt::format("{}", value);
-    return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
-  } else {
-    return fmt::format("{}", value);
-  }
-}
 
 void expect(bool fine, const char* key, const std::string& given, const char* wanted) {
   if (!fine) fail("{} is {}, but must be {}", key, given, wanted);
 }
 
 }  // namespace
-
-void read_config(TrainConfig& config, const std::filesystem::path& file) {
-  if (!std::filesystem::is_regular_file(file)) fail("{}: no such file", file.string());
-  toml::table root;
-  try {
-    root = toml::parse_file(file.string());
-  } catch (const toml::parse_error& error) {
-    fail("{}:{}: {}", file.string(), error.source().begin.line, error.description());
-  }
-  std::set<std::string> sections;
-  for_each_field(config, [&](const char* section, const char*, auto&, const char*) { sections.insert(section); });
-  for (const auto& [name, node] : root) {
-    if (!sections.contains(std::string(name.str())) || !node.is_table())
-      fail("{}: no section [{}]; there are [{}]", place(file, node), name.str(), fmt::join(sections, "], ["));
-  }
-  for (const auto& [section_name, section_node] : root) {
-    for (const auto& [name, node] : *section_node.as_table()) {
-      bool known = false;
-      std::vector<std::string> keys;
-      for_each_field(config, [&](const char* section, const char* key, auto& field, const char*) {
-        if (section_name.str() != section) return;
-        keys.emplace_back(key);
-        if (name.str() != key) return;
-        known = true;
-        read_field(file, key, node, field);
-      });
-      if (known) continue;
-      if (section_name.str() != "optimizer")
-        fail("{}: [{}] has no key {}; it has {}", place(file, node), section_name.str(), name.str(),
-             fmt::join(keys, ", "));
-      const std::string key(name.str());
-      config.options[key] = option_text(file, key, node);
-    }
-  }
-}
-
-std::string config_text(const TrainConfig& config) {
-  std::string text, open;
-  for_each_field(config, [&](const char* section, const char* key, const auto& field, const char* explanation) {
-    if (open != section) text += fmt::format("{}[{}]\n", open.empty() ? "" : "\n", section);
-    open = section;
-    text += fmt::format("{:<40} # {}\n", fmt::format("{} = {}", key, toml_value(field)), explanation);
-  });
-  for (const auto& [name, value] : config.options) text += fmt::format("{} = {}\n", name, quoted(value));
-  return text;
-}
 
 void resolve_config(TrainConfig& c) {
   for_each_field(c, [&](const char* section, const char* key, auto&, const char*) {

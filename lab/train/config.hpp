@@ -1,6 +1,6 @@
 // Everything that decides what a training run does, and its two spellings: a TOML file and command-line options.
 //
-// A run's own config.toml holds all of it, so that resuming or repeating needs nothing else.
+// A run's own config.toml holds all of it, so that resuming or repeating needs nothing else.  Knows nothing of torch.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "data/dataset.hpp"
-#include "models/model.hpp"
+#include "data/sequence_options.hpp"
 
 namespace lab {
+
+struct ModelConfig;
 
 /// One run.  Fields are listed with their sections and explanations in for_each_field below.
 struct TrainConfig {

@@ -6,21 +6,23 @@ C, since a model has hundreds of tensors.
 """
 
 from functools import lru_cache
+from numbers import Real
 from operator import attrgetter, is_
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
-from . import native, versions
+from . import memory, native, versions
 from .handles import handles
 from .lender import Borrower, Lender
-from .signs import Signs
-from .state import Slot, Watch
+from .state import Slot, Watch, lacking
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
-_data_ptr, _is_contiguous, _grad = Tensor.data_ptr, Tensor.is_contiguous, attrgetter("grad")
-_dtype = attrgetter("dtype")
+_data_ptr, _is_contiguous, _is_neg, _grad = Tensor.data_ptr, Tensor.is_contiguous, Tensor.is_neg, attrgetter("grad")
+_LAYOUT = (_data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, attrgetter("dtype", "device"))
+_kind = attrgetter("shape", "dtype", "device")
+COUNTER = torch.float64  # counts to 2**53, where float32 stands still at 2**24
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -47,6 +49,11 @@ class Member(NamedTuple):
         return f"parameter {self.id}" + (f" '{self.name}'" if self.name else "")
 
 
+def _any_negated(grads: List[Any]) -> bool:
+    """Whether a gradient has torch's neg bit: what it means is minus what lies in memory, which kernels cannot see."""
+    return any(map(_is_neg, [grad for grad in grads if grad is not None]))
+
+
 class Gradients(NamedTuple):
     """Gradients of one step, dense and contiguous."""
 
@@ -66,13 +73,47 @@ def _spec(member: Member) -> native.Spec:
 
 def check_gradient(member: Member, owner: str) -> None:
     """Raises for a gradient that no optimizer here can take."""
-    grad = member.param.grad
+    param, grad = member.param, member.param.grad
     if grad is None:
         return
-    if grad.layout is not torch.strided:
+    if grad.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
         raise RuntimeError(f"{owner} does not support sparse gradients: that of {member} is {grad.layout}")
     if grad.is_complex():
         raise RuntimeError(f"{owner} does not support complex gradients: that of {member} is {grad.dtype}")
+    memory.check(grad, f"{owner}: the gradient of {member}")
+    if (grad.shape, grad.device) != (param.shape, param.device):
+        raise ValueError(
+            f"{owner}: the gradient of {member} has shape {list(grad.shape)} on {grad.device}, expected {list(param.shape)} on "
+            f"{param.device}"
+        )
+
+
+def check_state(owner: str, member: Member, wanted: native.State, have: Any, device: torch.device) -> None:
+    """Raises for a state tensor that is not what a plan wants."""
+    label = f"{owner}: state {wanted.name} of {member}"
+    if not isinstance(have, Tensor):
+        raise TypeError(f"{label} is {have!r} ({type(have).__name__}), expected a tensor")
+    memory.check(have, label)
+    both_float = have.dtype in _FLOATS and wanted.dtype in map(DTYPES.get, _FLOATS)
+    same_kind = both_float or DTYPES.get(have.dtype) == wanted.dtype
+    if tuple(have.shape) != wanted.shape or not same_kind or have.device != device:
+        raise ValueError(
+            f"{label} is {have.dtype} {list(have.shape)} on {have.device}, expected {wanted.dtype} {list(wanted.shape)} on "
+            f"{device}: view, momentum_dtype and other options that decide what the state looks like are for the first step, or "
+            "for after `optimizer.state.clear()`; and a checkpoint must be of the same parameters in the same order"
+        )
+
+
+def counter(value: Any, what: str, device: torch.device) -> Tensor:
+    """A number of steps as a tensor that counts on, exact whatever torch's default type is."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return torch.tensor(value, dtype=COUNTER, device=device)
+    if not isinstance(value, Tensor) or value.numel() != 1 or value.is_complex():
+        raise TypeError(f"{what} is {value!r}, expected a number or a tensor of one")
+    memory.check(value, what)
+    if value.device.type == "meta":
+        raise ValueError(f"{what} is on meta, expected a number of steps")
+    return value.detach().to(device, COUNTER).reshape(())
 
 
 class Binding:
@@ -91,6 +132,7 @@ class Binding:
         self.device = self.params[0].device
         on_cuda = kernels and self.device.type == "cuda"
         for member in members:
+            memory.check(member.param, f"{owner}: {member}")
             check_gradient(member, owner)
         index = self.device.index or 0 if on_cuda else 0
         # The loop runs no plan: any backend tells the layout of the state.
@@ -100,26 +142,47 @@ class Binding:
         self.slots = self._bind_slots(state)
         self.states = self._bind_state()
         self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
-        self._watch = Watch([*self.states, *(slot["step"] for slot in self.slots)])
-        for slot in self.slots:
-            slot.changed = self._watch
-        self._grad_dtypes = [getattr(torch, str(spec.grad_dtype)) for spec in self.specs]
+        self._watch = Watch(self.states, [slot["step"] for slot in self.slots])
+        self._grad_kinds = [(p.shape, getattr(torch, str(s.grad_dtype)), p.device) for p, s in zip(self.params, self.specs)]
         self._param_data: Optional[List[int]] = []  # addresses, unless they are in the table already
         self._layout: Optional[List[Any]] = None
         self._strided: List[int] = []
-        self._versions, self._signs = versions.Versions(self.params), Signs(self.params)
-        self._lender, self._borrower = None, None
+        self._versions = versions.Versions(self.params)
+        self._borrower: Optional[Borrower] = None
         if kernels:
             self._bind_call()
-            self._lender = lender()
-            self._borrower = Borrower.of(self._lender, self.call, self.params)
+            self._borrower = Borrower.of(lender(), self.call, self.params)
 
     # ---- binding -------------------------------------------------------------------------------------
 
     def _bind_slots(self, state: Dict[Tensor, Any]) -> List[Slot]:
-        for param in self.params:
-            state[param] = Slot(state.get(param, {}))
-        return [state[param] for param in self.params]
+        """Copies of the slots there are, each complete or without state."""
+        wanted: List[List[str]] = [["step"] for _ in self.params]
+        for entry in self.plan.states:
+            wanted[entry.tensor].append(entry.name)
+        made = []
+        for member, names in zip(self.members, wanted):
+            have = state.get(member.param, {})
+            missing = lacking(have, names)
+            if missing is not None:
+                raise ValueError(
+                    f"{self.owner}: the state of {member} has no {missing!r}, expected {', '.join(map(repr, names))}, or no state "
+                    "at all, which begins anew"
+                )
+            made.append(Slot(have, known=frozenset(names)))
+        return made
+
+    def install(self, state: Dict[Tensor, Any]) -> None:
+        """Puts the slots where everybody looks for them; until then the optimizer is as it was."""
+        for k, (param, made) in enumerate(zip(self.params, self.slots)):
+            slot = state.get(param)
+            if isinstance(slot, Slot):  # somebody may hold it
+                dict.update(slot, made)
+                slot.known = made.known
+                self.slots[k] = slot
+            else:
+                slot = state[param] = made
+            slot.changed = self._watch
 
     def _bind_state(self) -> List[Tensor]:
         """State tensors in the plan's order: those there are, zeros where there are none."""
@@ -130,30 +193,16 @@ class Binding:
             have = slot.get(wanted.name)
             if have is None:
                 have = slot[wanted.name] = torch.zeros(wanted.shape, dtype=dtype, device=self.device)
-            self._check_state(member, wanted, have)
+            check_state(self.owner, member, wanted, have, self.device)
             if have.dtype != dtype or not have.is_contiguous():
                 have = slot[wanted.name] = have.to(dtype).contiguous()
             made.append(have)
         return made
 
-    def _check_state(self, member: Member, wanted: native.State, have: Tensor) -> None:
-        given = f"{self.owner}: state {wanted.name} of {member} is {have.dtype} {list(have.shape)} on {have.device}"
-        expected = f"expected {wanted.dtype} {list(wanted.shape)} on {self.device}"
-        both_float = have.dtype in _FLOATS and wanted.dtype in map(DTYPES.get, _FLOATS)
-        same_kind = both_float or DTYPES.get(have.dtype) == wanted.dtype
-        if tuple(have.shape) != wanted.shape or not same_kind or have.device != self.device:
-            raise ValueError(
-                f"{given}, {expected}: view, momentum_dtype and other options that decide what the state looks like are "
-                "for the first step, or for after `optimizer.state.clear()`; and a checkpoint must be of the same parameters "
-                "in the same order"
-            )
-
     def _bind_steps(self, device: torch.device) -> Tensor:
         """Counters of all parameters side by side; each `step` in the state is a view of its own."""
-        counts = [slot.get("step") for slot in self.slots]
-        zero = torch.zeros((), dtype=torch.float32)
         steps = torch.stack(
-            [torch.as_tensor(zero if c is None else c).to(device, torch.float32).reshape(()) for c in counts]
+            [counter(slot.get("step", 0), f"{self.owner}: step of {m}", device) for m, slot in zip(self.members, self.slots)]
         )
         for slot, step in zip(self.slots, steps.unbind()):
             slot["step"] = step
@@ -164,7 +213,7 @@ class Binding:
         self.call = native.Call(self.plan)
         self.call.states.data = list(map(_data_ptr, self.states))
         self._place = native.ON_CUDA if self.steps.is_cuda else native.ON_HOST
-        self.call.set_scalar("step", self.steps.data_ptr(), "float32", self._place)
+        self.call.set_scalar("step", self.steps.data_ptr(), DTYPES[COUNTER], self._place)
         sizes = [-(-size // 8) for size in (memory.workspace_bytes, memory.reduction_bytes)]
         self.buffers = [torch.empty(size, dtype=torch.float64, device=self.device) for size in sizes]
         self.call.set_buffers(*map(_data_ptr, self.buffers))
@@ -191,49 +240,49 @@ class Binding:
             grads = borrower.borrow(self.params)
         except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
             return None
-        if grads is None or self._signs.find(grads):
+        if grads is None or _any_negated(grads):
+            return None
+        if borrower.result.untold and not self._are_whole(grads):
             return None
         self._strided, self._param_data, self._layout = [], None, None
         if borrower.result.replaced:
             self._versions.forget()
         return Gradients(grads, bytes(self.call.active) if borrower.result.missing else None, placed=True)
 
+    def _are_whole(self, grads: List[Any]) -> bool:
+        return memory.are_whole([*self.params, *(grad for grad in grads if grad is not None)])
+
     def _fits(self) -> bool:
         """Whether parameters are still those that were bound; addresses may have changed."""
-        if self._borrow_params():
-            self._strided, self._param_data, self._layout = [], None, None
-            return True
-        layout = [list(map(of, self.params)) for of in (_data_ptr, Tensor.stride, Tensor.size, _dtype)]
+        try:
+            layout = [*(list(map(of, self.params)) for of in _LAYOUT), memory.sizes(self.params)]
+        except (RuntimeError, NotImplementedError):  # one is no dense tensor
+            return False
         if layout == self._layout:
             return True
         for param, spec in zip(self.params, self.specs):
             if tuple(param.shape) != spec.shape or DTYPES.get(param.dtype) != spec.dtype or param.device != self.device:
                 return False
+        if any(memory.kind(param) for param in self.params) or not memory.are_whole(self.params):
+            return False
         self._strided = [k for k, param in enumerate(self.params) if not param.is_contiguous()]
         self._param_data, self._layout = list(map(_data_ptr, self.params)), layout
         return True
-
-    def _borrow_params(self) -> bool:
-        """Writes addresses and checks everything else in C, if torch can, and all of them fit."""
-        try:
-            return self._lender is not None and self._lender.borrow(self.call.params, self.params)
-        except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
-            return False
 
     def _gradients(self) -> Optional[Gradients]:
         """Gradients of all parameters; None if their types are no longer those that were bound."""
         grads = list(map(_grad, self.params))
         try:
-            if all(map(_is_contiguous, grads)) and [grad.dtype for grad in grads] == self._grad_dtypes:
-                if not self.kernels or not self._signs.find(grads):
+            if all(map(_is_contiguous, grads)) and list(map(_kind, grads)) == self._grad_kinds and memory.are_whole(grads):
+                if not self.kernels or not _any_negated(grads):
                     return Gradients(grads, None)
-        except (TypeError, RuntimeError):  # no gradient, or none that lies in rows
+        except (TypeError, AttributeError, RuntimeError):  # no gradient, or none that lies in rows
             pass
         for k, (member, grad) in enumerate(zip(self.members, grads)):
             if grad is None:
                 continue
             check_gradient(member, self.owner)
-            if grad.dtype != self._grad_dtypes[k]:
+            if grad.dtype != self._grad_kinds[k][1]:
                 return None
             grads[k] = grad.resolve_neg().contiguous()
         active = [grad is not None for grad in grads]

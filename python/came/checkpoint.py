@@ -2,21 +2,25 @@
 
 torch casts floating state to the parameter's dtype on loading, which would cut f32 statistics of bf16 weights; tensors pass
 through it wrapped.  Understood beside our own: came-pytorch, torch.optim.Adam(W), transformers.Adafactor, and older ones of
-any of them, whose groups lack options (the optimizer's own stay) and whose `step` is a number.
+any of them, whose groups lack options (the optimizer's own stay) and whose `step` is a number.  What is of another optimizer,
+or lacks an entry, is refused.
 """
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Set, Tuple
 
 import torch
 from torch import Tensor
 
-from . import native
+from . import native, origin
+from .binding import check_state, counter
 from .options import from_group
+from .state import lacking
 
 if TYPE_CHECKING:
     from .optimizer import Optimizer
 
 _FOREIGN = ("RMS",)  # what others keep for show
+_ADDING = {"confidence_1d": False}  # options that add state; a checkpoint that does not know one has none of it
 
 
 class _Kept:
@@ -40,12 +44,13 @@ def separate_steps(state_dict: Dict[str, Any]) -> Dict[str, Any]:
 def load(optimizer: "Optimizer", state_dict: Dict[str, Any], load_as_torch: Callable[[Dict[str, Any]], None]) -> None:
     """`load_state_dict` that loses no bit, and changes nothing if it fails."""
     present = {"state": optimizer.state, "param_groups": optimizer.param_groups}
-    before = optimizer.register_load_state_dict_pre_hook(_wrap)
-    after = optimizer.register_load_state_dict_post_hook(_unwrap, prepend=True)
+    loading = _Loading()
+    before = optimizer.register_load_state_dict_pre_hook(loading.wrap)
+    after = optimizer.register_load_state_dict_post_hook(loading.unwrap, prepend=True)
     try:
         load_as_torch(state_dict)
     except BaseException:
-        if optimizer.state is not present["state"]:  # torch has replaced it before the view was found not to fit
+        if optimizer.state is not present["state"]:  # torch has replaced it before it was found not to fit
             optimizer.__setstate__(present)
         raise
     finally:
@@ -53,35 +58,64 @@ def load(optimizer: "Optimizer", state_dict: Dict[str, Any], load_as_torch: Call
         after.remove()
 
 
-def _wrap(optimizer: "Optimizer", state_dict: Dict[str, Any]) -> Dict[str, Any]:
-    state = {}
-    for key, slot in state_dict["state"].items():
-        if isinstance(slot, dict):
-            slot = {k: _Kept(v) if isinstance(v, Tensor) else v for k, v in slot.items() if k not in _FOREIGN}
-        state[key] = slot
-    groups = [dict(group) for group in state_dict["param_groups"]]
-    for group, own in zip(groups, optimizer.param_groups):
-        for name in optimizer.defaults:
-            group.setdefault(name, own[name])
-    return {**state_dict, "state": state, "param_groups": groups}
+class _Loading:
+    """What happens before and after torch's own loading."""
+
+    def __init__(self) -> None:
+        self._unknown: List[Set[str]] = []  # options of each group that the checkpoint does not have
+
+    def wrap(self, optimizer: "Optimizer", state_dict: Dict[str, Any]) -> Dict[str, Any]:
+        origin.check(optimizer.word, type(optimizer).__name__, state_dict["param_groups"])
+        state = {}
+        for key, slot in state_dict["state"].items():
+            if isinstance(slot, dict):
+                slot = {k: _Kept(v) if isinstance(v, Tensor) else v for k, v in slot.items() if k not in _FOREIGN}
+            state[key] = slot
+        groups = [dict(group) for group in state_dict["param_groups"]]
+        self._unknown = [set(optimizer.defaults) - set(group) for group in groups]
+        for group, own in zip(groups, optimizer.param_groups):
+            for name in optimizer.defaults:
+                group.setdefault(name, own[name])
+        return {**state_dict, "state": state, "param_groups": groups}
+
+    def unwrap(self, optimizer: "Optimizer") -> None:
+        owner = type(optimizer).__name__
+        numbers = {member.param: member for member in optimizer._members()}
+        for param, slot in optimizer.state.items():
+            if not isinstance(slot, dict):
+                continue
+            if not isinstance(param, Tensor):  # somebody's own
+                slot.update({name: value.tensor for name, value in slot.items() if isinstance(value, _Kept)})
+                continue
+            for name, value in slot.items():
+                given = value.tensor if isinstance(value, _Kept) else value
+                if name == "step":
+                    slot[name] = counter(given, f"{owner}: step of {numbers[param]}", torch.device("cpu")).clone()
+                elif isinstance(given, Tensor):
+                    slot[name] = given.to(param.device)
+        for group, unknown in zip(optimizer.param_groups, self._unknown):
+            optimizer._check_own(group)
+            if "view" in group:
+                _choose_view(optimizer, group)
+            made_with = {**group, **{name: value for name, value in _ADDING.items() if name in unknown}}
+            _check_complete(optimizer, made_with, numbers)
 
 
-def _unwrap(optimizer: "Optimizer") -> None:
-    for param, slot in optimizer.state.items():
-        if not isinstance(slot, dict):
-            continue
-        if not isinstance(param, Tensor):  # somebody's own
-            slot.update({name: value.tensor for name, value in slot.items() if isinstance(value, _Kept)})
-            continue
-        for name, value in slot.items():
-            if name == "step":
-                count = value.tensor if isinstance(value, _Kept) else torch.tensor(float(value))
-                slot[name] = count.detach().clone().to(torch.float32).reshape(())
-            elif isinstance(value, _Kept):
-                slot[name] = value.tensor.to(param.device)
-    for group in optimizer.param_groups:
-        if "view" in group:
-            _choose_view(optimizer, group)
+def _check_complete(optimizer: "Optimizer", group: Dict[str, Any], numbers: Dict[Tensor, Any]) -> None:
+    """Raises if a parameter has some of its state and not all, or one of another shape or kind."""
+    found = [(p, dict(optimizer.state[p])) for p in group["params"] if optimizer.state.get(p)]
+    for (param, slot), (wanted, _) in zip(found, _layouts(optimizer, group, found)):
+        member, owner = numbers[param], type(optimizer).__name__
+        names = ["step", *(state.name for state in wanted)]
+        missing = lacking(slot, names)
+        if missing is not None:
+            raise ValueError(
+                f"{owner}: the checkpoint has no {missing!r} for {member}, expected {', '.join(map(repr, names))}, or no state of it "
+                "at all; nothing was loaded"
+            )
+        for state in wanted:
+            if state.name in slot:
+                check_state(owner, member, state, slot[state.name], param.device)
 
 
 def _choose_view(optimizer: "Optimizer", group: Dict[str, Any]) -> None:
@@ -94,7 +128,7 @@ def _choose_view(optimizer: "Optimizer", group: Dict[str, Any]) -> None:
         if all(_same_shapes(wanted, slot) for wanted, slot in _layouts(optimizer, trial, found)):
             group["view"] = view
             return
-    shapes = {name: list(value.shape) for name, value in found[0][1].items()}
+    shapes = {name: list(value.shape) for name, value in found[0][1].items() if isinstance(value, Tensor)}
     raise ValueError(
         f"{type(optimizer).__name__}: no view fits the loaded state of a parameter of shape {list(found[0][0].shape)}: {shapes}"
     )
@@ -102,14 +136,14 @@ def _choose_view(optimizer: "Optimizer", group: Dict[str, Any]) -> None:
 
 def _layouts(
     optimizer: "Optimizer", group: Dict[str, Any], found: List[Tuple[Tensor, Dict[str, Any]]]
-) -> Iterator[Tuple[Dict[str, Tuple[int, ...]], Dict[str, Any]]]:
+) -> Iterator[Tuple[List[native.State], Dict[str, Any]]]:
     options = from_group(optimizer.word, optimizer._all_fields(), group)
     specs = [native.Spec(tuple(p.shape), str(p.dtype).replace("torch.", ""), id=k) for k, (p, _) in enumerate(found)]
-    layouts: List[Dict[str, Tuple[int, ...]]] = [{} for _ in found]
-    for state in native.Plan([options], specs).states:
-        layouts[state.tensor][state.name] = state.shape
+    layouts: List[List[native.State]] = [[] for _ in found]
+    for state in native.Plan([options], specs).states if specs else []:
+        layouts[state.tensor].append(state)
     return zip(layouts, (slot for _, slot in found))
 
 
-def _same_shapes(wanted: Dict[str, Tuple[int, ...]], slot: Dict[str, Any]) -> bool:
-    return all(tuple(slot[name].shape) == shape for name, shape in wanted.items() if name in slot)
+def _same_shapes(wanted: List[native.State], slot: Dict[str, Any]) -> bool:
+    return all(tuple(slot[state.name].shape) == state.shape for state in wanted if state.name in slot)

@@ -22,6 +22,9 @@ _PROPERTIES = {
     "dtype": "dtype",
     "device": "device_type",
     "device_index": "device_index",
+    "layout": "layout",
+    "memory_bytes": "storage_size",
+    "memory_offset": "storage_offset",
 }
 _NAMES = {
     "cpu": "device_type_cpu",
@@ -30,8 +33,11 @@ _NAMES = {
     "f32": "dtype_float32",
     "bf16": "dtype_bfloat16",
     "f16": "dtype_float16",
+    "i8": "dtype_int8",
+    "u8": "dtype_uint8",
+    "strided": "layout_strided",
 }
-_probe = torch.zeros(2, 3, device="cpu")  # made here, where no mode makes it something else
+_probe = torch.zeros(3, 3, dtype=torch.float32, device="cpu")[1:]  # made here, where no mode makes it something else
 
 
 @lru_cache(maxsize=None)
@@ -70,6 +76,9 @@ def _are_true(get: Any, made: Handles) -> bool:
         ("ndim", ctypes.c_int64): _probe.ndim,
         ("dtype", number): made.f32,
         ("device", number): made.cpu,
+        ("layout", number): made.strided,
+        ("memory_bytes", ctypes.c_int64): _probe.untyped_storage().nbytes(),
+        ("memory_offset", ctypes.c_int64): _probe.storage_offset(),
     }
     return all(told(*of) == value for of, value in expected.items())
 

@@ -25,7 +25,8 @@ class Handles(Sized):
         *((name, _i32) for name in ("offset", "type_offset", "reserved")),
         *((name, _ptr) for name in ("type", "other_type")),
         *((name, _ptr) for name in ("data", "shape", "strides", "ndim", "dtype", "device", "device_index")),
-        *((name, _i32) for name in ("cpu", "cuda", "f64", "f32", "bf16", "f16")),
+        *((name, _ptr) for name in ("layout", "memory_bytes", "memory_offset")),
+        *((name, _i32) for name in ("cpu", "cuda", "f64", "f32", "bf16", "f16", "i8", "u8", "strided")),
     ]
 
 
@@ -58,6 +59,7 @@ class Borrowed(Sized):
         ("shapes", _ptr),
         ("missing", _i64),
         ("replaced", _i64),
+        ("untold", _i64),
     ]
 
 
@@ -125,6 +127,18 @@ class Lender:
         table.forget()
         count = len(table.tensors)
         return self._borrow(table.tensors, count, objects, self._item, id(None), self.lend) == count
+
+
+class Holder:
+    """Whether the objects of a list still are the tensors that a table describes, addresses and memory included."""
+
+    def __init__(self, handles: Handles, table: Table, objects: List[Any]) -> None:
+        self._table, self._count, self._handles = table, len(objects), handles  # which live as long
+        self._run = _function("came_tensors_hold", _i64, _ptr, ctypes.py_object, _ptr, _ptr, _i64)
+        self._arguments = ctypes.byref(handles), objects, _python("PyList_GetItem"), table.tensors, self._count
+
+    def holds(self) -> bool:
+        return bool(self._run(*self._arguments) == self._count)
 
 
 class Borrower:

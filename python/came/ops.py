@@ -109,7 +109,7 @@ def rates(values: Sequence[Any], device: torch.device) -> Tensor:
     """Learning rates, one per group; on the device if one of them is a tensor there."""
     if any(isinstance(value, Tensor) and value.is_cuda for value in values):
         return torch.stack([torch.as_tensor(value, dtype=torch.float64, device=device).reshape(()) for value in values])
-    return torch.tensor([float(value) for value in values], dtype=torch.float64)
+    return torch.tensor([float(value) for value in values], dtype=torch.float64, device="cpu")
 
 
 def describe(word: str, binding: Binding) -> str:

@@ -11,10 +11,11 @@ from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optio
 import torch
 from torch import Tensor
 
-from . import checkpoint, hooks, loop, ops, refuse
+from . import checkpoint, hooks, loop, ops, refuse, scalars
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
 from .options import COMMON, from_group
+from .state import Slot
 
 KERNEL_DEVICES = ("cpu", "cuda")
 _params = itemgetter("params")
@@ -67,8 +68,10 @@ class Optimizer(torch.optim.Optimizer):
         _check_modes(group)
         self._check_own(group)
         from_group(self.word, self._all_fields(), group)
-        for param in group["params"]:
-            refuse.parameter(param, type(self).__name__, self.elementwise)
+        number = sum(len(other["params"]) for other in self.param_groups if other is not group)
+        for k, param in enumerate(group["params"]):
+            name = (group.get("param_names") or [""] * len(group["params"]))[k]
+            refuse.parameter(Member(param, 0, number + k, name), type(self).__name__, self.elementwise)
 
     def _check_own(self, group: Dict[str, Any]) -> None:
         """Raises for entries that no option stands for; a checkpoint may bring them."""
@@ -85,6 +88,9 @@ class Optimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
+        for key, slot in self.state.items():
+            if type(slot) is dict:
+                self.state[key] = Slot(slot)  # which was complete where it comes from
         self._bindings = None
         if self._released is not None:
             self._released.forget()
@@ -107,9 +113,9 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        scalars = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        scaling = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         if self._released is not None:
-            if scalars[0] is not None:
+            if scaling[0] is not None:
                 raise RuntimeError(
                     "gradient release with a GradScaler: parameters were stepped with scaled gradients during backward(); train "
                     "in bf16, which needs no scaler, or remove() the release"
@@ -117,15 +123,20 @@ class Optimizer(torch.optim.Optimizer):
             if self._released.end_step():
                 return loss
         if torch.compiler.is_compiling() and not self.defaults["differentiable"]:
-            self._step_in_graph(*scalars)
+            self._step_in_graph(*scaling)
         else:
             with torch.set_grad_enabled(bool(self.defaults["differentiable"])):
-                self._step(*scalars)
+                self._step(*scaling)
         return loss
 
     def _step(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
+        bound = self._bound()
         rates = [self._rate(group) for group in self.param_groups]
-        for binding, gradients in self._bound():
+        for binding, gradients in bound:
+            # A single call of the kernels validates itself before it writes.
+            if not binding.kernels or len(bound) > 1:
+                scalars.check(binding, self.param_groups, gradients, rates, grad_scale, found_inf)
+        for binding, gradients in bound:
             self._run(binding, gradients, rates, grad_scale, found_inf)
 
     def _run(self, binding: Binding, *arguments: Any) -> None:
@@ -168,7 +179,10 @@ class Optimizer(torch.optim.Optimizer):
             if all(grads is not None for _, grads in pairs):
                 return pairs
         self._bind()
-        return [(binding, binding.take()) for binding in self._bindings]
+        pairs = [(binding, binding.take()) for binding in self._bindings]
+        if any(grads is None for _, grads in pairs):
+            raise RuntimeError(f"{type(self).__name__}: a parameter, gradient or state changed while they were being bound")
+        return pairs
 
     def _key(self) -> List[Any]:
         """What decides whether a plan still fits: all entries of the groups but the rate."""
@@ -203,7 +217,7 @@ class Optimizer(torch.optim.Optimizer):
         for member in self._members():
             if member.param.grad is None and not self.state.get(member.param):
                 continue
-            refuse.parameter(member.param, type(self).__name__, self.elementwise)
+            refuse.parameter(member, type(self).__name__, self.elementwise)
             check_gradient(member, type(self).__name__)
             group = self.param_groups[member.group]
             _check_modes(group)
@@ -216,10 +230,13 @@ class Optimizer(torch.optim.Optimizer):
                 "max_grad_norm: the norm is over all parameters, which are in several places here "
                 f"({', '.join(str(device) for device, _ in sorts)}), expected one device and one value of `fused`"
             )
-        self._bindings = [
+        bindings = [
             Binding(type(self).__name__, members, options, self.state, kernels)
             for (_, kernels), members in sorts.items()
         ]
+        for binding in bindings:  # now that nothing of any can fail
+            binding.install(self.state)
+        self._bindings = bindings
         self._bound_state, self._roster = self.state, Roster(*self._objects())
         self._bound_key = self._key()
         values = list(map(_picker(type(self)), self.param_groups))

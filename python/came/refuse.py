@@ -1,6 +1,10 @@
 """Parameters that would silently become another algorithm, or be misread, are refused here, with advice."""
 
+from typing import Any
+
 from torch import Tensor
+
+from . import memory
 
 _FLAT = (
     "{owner} works on the rows and columns of whole tensors and cannot step a flat piece of several ({what}): it would become "
@@ -13,14 +17,18 @@ _SHARDED = (
 )
 
 
-def parameter(param: Tensor, owner: str, elementwise: bool) -> None:
+def parameter(member: Any, owner: str, elementwise: bool) -> None:
     """Raises for a parameter whose memory is not the whole tensor it seems to be."""
-    if param.is_complex():
-        raise TypeError(f"{owner}: a parameter is {param.dtype}, expected real numbers; torch.view_as_real gives them")
-    if param.is_neg():
-        raise TypeError(f"{owner}: a parameter has the neg bit, which kernels cannot see; resolve_neg() gives one without")
+    param: Tensor = member.param
     if hasattr(param, "_local_tensor") and hasattr(param, "placements"):
         raise NotImplementedError(_SHARDED.format(owner=owner, what=f"shape {list(param.shape)}"))
+    without = memory.kind(param)
+    if without is not None:
+        raise TypeError(f"{owner}: {member} is {without}, expected a plain dense tensor")
+    if param.is_complex():
+        raise TypeError(f"{owner}: {member} is {param.dtype}, expected real numbers; torch.view_as_real gives them")
+    if param.is_neg():
+        raise TypeError(f"{owner}: {member} has the neg bit, which kernels cannot see; resolve_neg() gives one without")
     if elementwise:
         return
     flat = None

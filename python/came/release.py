@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from . import refuse, scalars
 from .binding import Binding, Member
 from .optimizer import Optimizer
 from .options import from_group
@@ -37,6 +38,8 @@ class GradientRelease:
         with torch.no_grad():
             binding, gradients = self._bound(param)
             rates = [optimizer._rate(group) for group in optimizer.param_groups]
+            if not binding.kernels:
+                scalars.check(binding, optimizer.param_groups, gradients, rates, None, None)
             optimizer._run(binding, gradients, rates, None, None)
         param.grad = None
 
@@ -47,10 +50,12 @@ class GradientRelease:
         fits = binding is not None and known == key and optimizer.state.get(param) is binding.slots[0]
         gradients = binding.take() if fits else None
         if gradients is None:
+            refuse.parameter(member, type(optimizer).__name__, optimizer.elementwise)
             options = [from_group(optimizer.word, optimizer._all_fields(), group) for group in optimizer.param_groups]
             _check_options(options)
             kernels = optimizer._wants_kernels(optimizer.param_groups[member.group])
             binding = Binding(type(optimizer).__name__, [member], options, optimizer.state, kernels)
+            binding.install(optimizer.state)
             gradients = binding.take()
             self._bindings[param] = key, binding
             optimizer._bindings = None

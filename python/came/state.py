@@ -1,50 +1,86 @@
-"""The state of one parameter: a dict that notices when somebody puts other tensors in it.
+"""The state of one parameter: a dict that notices when somebody puts other tensors in it, and a watch over their memory.
 
 Kernels keep addresses of state tensors from step to step.  Tensors may be changed in place at will; one that is replaced, as
 programs do that move state to the host and back, must be bound anew.
 """
 
-from typing import Any, Dict, List, Sequence, Tuple
+from operator import attrgetter
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from torch import Tensor
 
-_data_ptr = Tensor.data_ptr
+from . import memory, native
+from .handles import handles
+from .lender import Holder
+
+_LAYOUT = (Tensor.data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, attrgetter("dtype", "device"))
 
 
 class Watch:
-    """Knows whether state that was bound has been replaced: told by slots, or found out."""
+    """Knows whether state that was bound has been replaced: told by slots, or found out.
 
-    LOOKS = 8  # tensors looked at in each step, in turn, beside the first and the last one
+    Every tensor is looked at before every step: its address, shape, strides, type, and whether its storage is as large as that
+    takes; an address alone proves nothing, since memory that was freed may be handed out again.
+    """
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, *lists: Sequence[Tensor]) -> None:
         self.stale = False
-        self._tensors: List[Tensor] = list(tensors)
-        self._data = list(map(_data_ptr, self._tensors))
-        self._memory = [tensor.untyped_storage() for tensor in self._tensors]  # lives as long as kernels may write to it
-        self._next = 0
+        self._lists: List[Any] = [_look(list(tensors)) for tensors in lists if tensors]
 
     def __call__(self) -> None:
         self.stale = True
 
     def finds(self) -> bool:
         """Whether anything was replaced, memory by `tensor.data = ...` or `share_memory_()` included."""
-        if not self.stale and self._tensors:
-            begin, end = self._next, self._next + self.LOOKS
-            some = list(map(_data_ptr, self._tensors[begin:end]))
-            ends = _data_ptr(self._tensors[0]), _data_ptr(self._tensors[-1])
-            self.stale = some != self._data[begin:end] or ends != (self._data[0], self._data[-1])
-            self._next = end if end < len(self._tensors) else 0
+        if not self.stale:
+            self.stale = not all([look.holds() for look in self._lists])
         return self.stale
+
+
+class _Layouts:
+    """A list of tensors as it was: what Holder does in C, where torch has handles and they are plain."""
+
+    def __init__(self, tensors: List[Tensor]) -> None:
+        self._tensors, self._seen = tensors, self._see(tensors)
+        self._memory = list(map(Tensor.untyped_storage, tensors))  # no other can have its address while it lives
+
+    def holds(self) -> bool:
+        try:
+            return self._see(self._tensors) == self._seen
+        except (RuntimeError, NotImplementedError):  # one is no dense tensor
+            return False
+
+    @staticmethod
+    def _see(tensors: List[Tensor]) -> List[List[Any]]:
+        return [*(list(map(of, tensors)) for of in _LAYOUT), memory.sizes(tensors)]
+
+
+def _look(tensors: List[Tensor]) -> Any:
+    held = _holder(tensors)
+    return held if held is not None and held.holds() else _Layouts(tensors)
+
+
+def _holder(tensors: List[Tensor]) -> Optional[Holder]:
+    """For tensors of one device."""
+    of, device = handles(), tensors[0].device
+    names = [str(tensor.dtype).replace("torch.", "") for tensor in tensors]
+    if of is None or device.type not in ("cpu", "cuda") or not set(names) <= native.DTYPES.keys():
+        return None
+    place = (native.ON_CUDA, device.index or 0) if device.type == "cuda" else (native.ON_HOST, 0)
+    table = native.Table([tuple(tensor.shape) for tensor in tensors], names, *place)
+    table.data = list(map(Tensor.data_ptr, tensors))
+    return Holder(of, table, tensors)
 
 
 class Slot(Dict[str, Any]):
     """State by name.  Copies and pickles are plain dicts."""
 
-    __slots__ = ("changed",)
+    __slots__ = ("changed", "known")
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, entries: Any = (), known: Optional[FrozenSet[str]] = None) -> None:
+        super().__init__(entries)
         self.changed = _nothing
+        self.known = frozenset(self) if known is None else known  # entries that were complete; one may be missing no more
 
     def __reduce_ex__(self, protocol: Any) -> Tuple[Any, ...]:
         return dict, (dict(self),)
@@ -67,3 +103,14 @@ def _noticed(name: str) -> Any:
 for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
     if hasattr(dict, _name):
         setattr(Slot, _name, _noticed(_name))
+
+
+def lacking(slot: Any, wanted: Sequence[str]) -> Optional[str]:
+    """The first entry that a slot should have and has not; None for one that is complete, or has no state yet.
+
+    What options add later begins as zeros: it is not known to a slot that was complete without it.
+    """
+    if not any(name in slot for name in wanted):
+        return None
+    known = slot.known if isinstance(slot, Slot) else wanted
+    return next((name for name in wanted if name not in slot and name in known), None)

@@ -2,6 +2,7 @@
 // its stable ABI, version 1; or through functions that tell one property of a tensor each.
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "came/came.h"
 
@@ -27,6 +28,8 @@ constexpr int32_t kCudaHost = 3;
 constexpr uint8_t kFloat = 2;
 constexpr uint8_t kBfloat = 4;
 
+constexpr int64_t kUntold = std::numeric_limits<int64_t>::max();
+
 /// What a framework says of a tensor.
 struct Seen {
   void* data = nullptr;
@@ -36,6 +39,7 @@ struct Seen {
   came_dtype dtype = CAME_DTYPE_DEFAULT;  // none of ours
   came_device device = CAME_DEVICE_CPU;
   int32_t device_index = 0;
+  int64_t bytes = kUntold;  // of its memory, from `data` on
 };
 
 came_dtype dtype_of(const DlTensor& t) {
@@ -60,6 +64,20 @@ bool look(came_dlpack_lend lend, void* object, Seen& seen) {
   return true;
 }
 
+int64_t element_bytes(came_dtype dtype) {
+  switch (dtype) {
+    case CAME_DTYPE_F64:
+      return 8;
+    case CAME_DTYPE_F32:
+      return 4;
+    case CAME_DTYPE_BF16:
+    case CAME_DTYPE_F16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
 /// Does an object have a handle?  What a framework hands out as a gradient may be anything.
 bool has_handle(const came_handles& of, const void* object) {
   const void* type = *reinterpret_cast<const void* const*>(static_cast<const char*>(object) + of.type_offset);
@@ -69,6 +87,8 @@ bool has_handle(const came_handles& of, const void* object) {
 /// `before` is what the tensor was known as: an address belongs to one device, which is asked for where it is new.
 bool look(const came_handles& of, void* object, const came_tensor& before, Seen& seen) {
   void* handle = static_cast<char*>(object) + of.offset;
+  int32_t layout = 0;  // first: of what is not strided, some other questions are errors
+  if (of.layout(handle, &layout) != 0 || layout != of.strided) return false;
   int32_t dtype = 0;
   if (of.data(handle, &seen.data) != 0 || of.shape(handle, &seen.shape) != 0 ||
       of.strides(handle, &seen.strides) != 0 || of.ndim(handle, &seen.ndim) != 0 || of.dtype(handle, &dtype) != 0) {
@@ -87,7 +107,12 @@ bool look(const came_handles& of, void* object, const came_tensor& before, Seen&
                : dtype == of.bf16 ? CAME_DTYPE_BF16
                : dtype == of.f16  ? CAME_DTYPE_F16
                : dtype == of.f64  ? CAME_DTYPE_F64
+               : dtype == of.i8   ? CAME_DTYPE_I8
+               : dtype == of.u8   ? CAME_DTYPE_U8
                                   : CAME_DTYPE_DEFAULT;
+  int64_t offset = 0;
+  if (of.memory_bytes(handle, &seen.bytes) != 0 || of.memory_offset(handle, &offset) != 0) return false;
+  seen.bytes -= offset * element_bytes(seen.dtype);
   return true;
 }
 
@@ -109,26 +134,30 @@ bool fits(const Seen& t, const came_tensor& wanted) {
       t.device_index != wanted.device_index) {
     return false;
   }
+  int64_t elements = 1;
   for (int32_t d = 0; d < wanted.ndim; ++d) {
     if (t.shape[d] != wanted.shape[d]) return false;
+    elements *= wanted.shape[d];
   }
+  // Memory that was given back, in part or whole, is shorter than the shape says.
+  if (elements > 0 && elements * element_bytes(t.dtype) > t.bytes) return false;
   return is_dense(t);
 }
 
 /// What came_plan_step would refuse beside what does not fit.
 bool is_addressable(const Seen& t) {
   if (t.data == nullptr) return is_empty(t);
-  const uintptr_t bytes = t.dtype == CAME_DTYPE_F64 ? 8 : t.dtype == CAME_DTYPE_F32 ? 4 : 2;
-  return reinterpret_cast<uintptr_t>(t.data) % bytes == 0;
+  return reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(element_bytes(t.dtype)) == 0;
 }
 
 /// Points a tensor at an object; where the object keeps its shape, or null if it does not fit.
-const void* point(came_tensor& tensor, void* object, const came_framework& f) {
+const void* point(came_tensor& tensor, void* object, const came_framework& f, int64_t& untold) {
   static constexpr int64_t kNoShape = 0;
   Seen seen;
   const bool by_handle = f.handles != nullptr && has_handle(*f.handles, object);
   if (!(by_handle ? look(*f.handles, object, tensor, seen) : look(f.lend, object, seen))) return nullptr;
   if (!fits(seen, tensor) || !is_addressable(seen)) return nullptr;
+  if (seen.bytes == kUntold) ++untold;
   tensor.data = seen.data;
   return seen.shape != nullptr ? seen.shape : &kNoShape;
 }
@@ -146,15 +175,27 @@ int64_t came_tensors_borrow(came_tensor* tensors, int64_t count, void* list, cam
   return count;
 }
 
+int64_t came_tensors_hold(const came_handles* handles, void* list, came_list_item item, const came_tensor* tensors,
+                          int64_t count) {
+  if (handles->struct_size != sizeof(came_handles)) return -1;
+  for (int64_t k = 0; k < count; ++k) {
+    void* object = item(list, static_cast<intptr_t>(k));
+    Seen seen;
+    if (object == nullptr || !has_handle(*handles, object) || !look(*handles, object, tensors[k], seen)) return k;
+    if (seen.data != tensors[k].data || !fits(seen, tensors[k])) return k;
+  }
+  return count;
+}
+
 int64_t came_parameters_borrow(const came_framework* framework, void* list, void* kept, came_borrowed* borrowed) {
   const came_framework& f = *framework;
   came_borrowed& b = *borrowed;
   if (f.struct_size != sizeof(came_framework) || b.struct_size != sizeof(came_borrowed)) return -1;
   if (f.handles != nullptr && f.handles->struct_size != sizeof(came_handles)) return -1;
-  b.missing = b.replaced = 0;
+  b.missing = b.replaced = b.untold = 0;
   for (int64_t k = 0; k < b.count; ++k) {
     void* param = f.item(list, static_cast<intptr_t>(k));
-    const void* shape = param != nullptr ? point(b.params[k], param, f) : nullptr;
+    const void* shape = param != nullptr ? point(b.params[k], param, f, b.untold) : nullptr;
     if (shape == nullptr) return k;
     if (b.shapes[k] != shape) {
       b.shapes[k] = shape;
@@ -166,7 +207,7 @@ int64_t came_parameters_borrow(const came_framework* framework, void* list, void
     if (grad == f.none) {
       b.grads[k].data = nullptr;
       ++b.missing;
-    } else if (point(b.grads[k], grad, f) == nullptr) {
+    } else if (point(b.grads[k], grad, f, b.untold) == nullptr) {
       return k;
     }
   }

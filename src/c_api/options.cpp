@@ -12,7 +12,6 @@ namespace core = came::core;
 std::vector<came_options> came::c_api::copy_groups(const came_options* groups, int32_t count) {
   if (count < 0) core::invalid("group_count: ", count, " given, expected at least 1");
   std::vector<came_options> copy;
-  copy.reserve(static_cast<size_t>(count));
   for (int32_t k = 0; k < count; ++k) {
     copy.push_back(checked_element(groups, k, "groups"));
   }

@@ -27,10 +27,11 @@ void checked_add(int64_t& total, int64_t more, const Label& what) {
 /// Throws unless a shape argument can be read: 0 to 64 sizes behind a pointer.
 template <class Label>
 void check_readable(const int64_t* shape, int64_t ndim, const Label& what, const char* role = "") {
+  const char* dot = *role == '\0' ? "" : ".";
   if (ndim < 0 || ndim > kMostDimensions) {
-    invalid(what, ": ", role, "ndim is ", ndim, ", expected 0 to ", kMostDimensions);
+    invalid(what, ": ", role, dot, "ndim is ", ndim, ", expected 0 to ", kMostDimensions);
   }
-  if (ndim > 0 && shape == nullptr) invalid(what, ": ", role, "shape is null, expected ", ndim, " sizes");
+  if (ndim > 0 && shape == nullptr) invalid(what, ": ", role, dot, "shape is null, expected ", ndim, " sizes");
 }
 
 }  // namespace came::core

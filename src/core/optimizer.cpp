@@ -34,7 +34,7 @@ std::vector<TensorSpec> specs_of(const std::vector<Parameter>& parameters) {
       invalid(label, ": name is ", p.name.empty() ? "empty" : "used twice", ", expected one of its own");
     }
     check_struct(p.param.struct_size, sizeof(came_tensor), label, "param");
-    check_readable(p.param.shape, p.param.ndim, label, "param.");
+    check_readable(p.param.shape, p.param.ndim, label, "param");
     TensorSpec spec;
     spec.name = p.name;
     spec.shape.assign(p.param.shape, p.param.shape + p.param.ndim);

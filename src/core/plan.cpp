@@ -261,7 +261,7 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& wanted, int64_t& workspa
   const int64_t rows = whole_cols ? all_rows : std::clamp(tiling.elements / cols, least, all_rows);
   const int64_t batch = whole_matrix ? std::max<int64_t>(1, tiling.elements / (rows * cols)) : 1;
 
-  const auto pieces = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
+  const auto pieces = [](int64_t whole, int64_t part) { return whole / part + (whole % part != 0 ? 1 : 0); };
   const int64_t count =
       pieces(t.local.batch.count, batch) * pieces(all_rows, rows) * pieces(all_cols, cols);  // at most the elements
   if (count > kMostTiles - static_cast<int64_t>(plan.tiles.size())) {

@@ -5,8 +5,20 @@
 #include "cpu/kernels.hpp"
 #include "hwy/highway.h"
 
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+
 namespace came::cpu {
 namespace {
+
+#if HWY_ARCH_X86
+/// Not every compiler's __builtin_cpu_supports knows this one.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
 
 Target supported() {
 #if HWY_ARCH_X86
@@ -16,7 +28,7 @@ Target supported() {
                     __builtin_cpu_supports("aes");
   const bool avx2 = sse4 && __builtin_cpu_supports("avx") && __builtin_cpu_supports("avx2") &&
                     __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                    __builtin_cpu_supports("f16c");
+                    has_f16c();
   const bool avx3 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
   Target set = HWY_STATIC_TARGET;

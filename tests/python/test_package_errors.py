@@ -7,8 +7,10 @@ import pytest
 import torch
 from package import OPTIMIZERS, make, parameters, run, set_gradients
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import came
+from came import native
 
 
 def weight():
@@ -116,7 +118,7 @@ def test_sparse_gradients_after_dense_ones():
 
 
 def test_complex_parameters():
-    with pytest.raises(TypeError, match="CAME: a parameter is torch.complex64, expected real numbers"):
+    with pytest.raises(TypeError, match="CAME: parameter 0 is torch.complex64, expected real numbers"):
         came.CAME([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
 
 
@@ -125,6 +127,57 @@ def test_float8_parameters():
     p.grad = torch.ones(2, 2).to(torch.float8_e4m3fn)
     with pytest.raises(TypeError, match="parameter 0: its parameter is torch.float8_e4m3fn, expected float64"):
         came.CAME([p]).step()
+
+
+class Wrapper(torch.Tensor):
+    """Two tensors behind one shape."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        plain = [a.inner if isinstance(a, cls) else a for a in args]
+        return function(*plain, **(kwargs or {}))
+
+
+def fake():
+    with FakeTensorMode():
+        return torch.ones(3, 4)
+
+
+KINDS = {
+    "a Wrapper, a wrapper around other tensors that has no memory": lambda: Wrapper(torch.ones(3, 4)),
+    "a FakeTensor, which has a shape and no numbers": fake,
+    "of layout torch._mkldnn": lambda: torch.ones(3, 4).to_mkldnn(),
+    "of layout torch.sparse_coo": lambda: torch.ones(3, 4).to_sparse(),
+}
+
+
+@pytest.mark.parametrize("fused", [None, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_without_memory_of_their_own_are_refused_by_kind(kind, fused):
+    with pytest.raises(TypeError, match=f"CAME: parameter 1 is {kind}.*expected a plain dense tensor"):
+        came.CAME([nn.Parameter(torch.ones(3, 4)), KINDS[kind]()], fused=fused)
+    named = [("weight", nn.Parameter(torch.ones(3, 4)))]
+    optimizer = came.CAME(named, fused=fused)
+    with pytest.raises(TypeError, match=f"CAME: parameter 1 'odd' is {kind}"):
+        optimizer.add_param_group({"params": [("odd", KINDS[kind]())]})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_messages_name_the_field_of_an_argument():
+    plan = native.Plan([native.options("adamw")], [native.Spec((3,), "float32")])
+    call = native.Call(plan)
+    for role in ("params", "grads"):
+        call = native.Call(plan)
+        getattr(call, role).tensors[0].ndim = 99
+        call.params.data, call.grads.data = [64], [64]
+        with pytest.raises(ValueError, match=f"{role[:-1]}\\.ndim is 99, expected 0 to 64"):
+            call.run()
 
 
 class FlatParameter(nn.Parameter):

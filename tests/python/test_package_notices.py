@@ -235,14 +235,21 @@ def test_imaginary_parts_of_conjugates_are_read_with_their_sign():
     assert same(p.data, q.data)
 
 
-def test_a_matrix_that_turns_negated_is_refused():
-    p, optimizer = matrix()
-    optimizer.step()
-    p.grad = torch._neg_view(torch.ones(3, 2))
-    with pytest.raises(RuntimeError, match=r"neg bit.*resolve_neg\(\)"):
+def test_one_matrix_of_many_may_turn_negated():
+    shapes = [(3, 2)] * 100
+    params, others = parameters(torch.float32, shapes), parameters(torch.float32, shapes)
+    optimizer, twin = came.CAME(params), came.CAME(others)
+    for step in range(4):
+        set_gradients(params, step)
+        set_gradients(others, step)
+        if step > 1:
+            params[57].grad = torch._neg_view(-others[57].grad)
+            assert params[57].grad.is_neg()
         optimizer.step()
+        twin.step()
+    assert all(same(p, q) for p, q in zip(params, others))
 
 
 def test_negated_parameters_are_refused():
-    with pytest.raises(TypeError, match=r"parameter has the neg bit.*resolve_neg\(\)"):
+    with pytest.raises(TypeError, match=r"parameter 0 has the neg bit.*resolve_neg\(\)"):
         came.CAME([nn.Parameter(torch._neg_view(torch.ones(3, 2)))])

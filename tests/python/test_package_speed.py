@@ -1,8 +1,9 @@
 """What a step costs in Python: little more than finding the gradients of 398 tensors, as many as BERT-Large has.
 
 Every time is in units of `[p.grad for p in params]`, the least that any optimizer must do, so that the bound holds on slow and
-busy machines: 25 microseconds where this was measured, the step under three of them: one and a half for the one pass in C over
-parameters and gradients, which has to ask torch for each, and the rest for groups, state and version counters.  The step is one
+busy machines: 31 microseconds where this was measured, the step under eight of them: two for the pass in C over parameters and
+gradients, which has to ask torch for each, up to three for that over 2388 tensors of state, one for the neg bit of gradients,
+and the rest for groups and version counters.  The step is one
 that `found_inf` skips after all is validated.
 """
 
@@ -41,7 +42,7 @@ def skipped(cls, **options):
     return optimizer, params
 
 
-@pytest.mark.parametrize("lends, bound", [(True, 6), (False, 18)])
+@pytest.mark.parametrize("lends, bound", [(True, 11), (False, 60)])
 @pytest.mark.parametrize("cls", [came.CAME, came.AdamW])
 def test_a_step_costs_a_few_passes_over_the_parameters(cls, lends, bound, monkeypatch):
     if not lends:  # as before torch 2.10: layouts are read one by one
@@ -69,7 +70,7 @@ def test_new_gradients_cost_no_more():
     unit, all_of_it, assigning = least(lambda: [p.grad for p in params], both, assign)
     step = all_of_it - assigning
     print(f"{step * 1e6:.0f} us, {step / unit:.1f} units")
-    assert step <= 6 * unit
+    assert step <= 14 * unit
 
 
 def test_missing_gradients_cost_no_more():
@@ -80,7 +81,7 @@ def test_missing_gradients_cost_no_more():
     optimizer.step()
     unit, step = least(lambda: [p.grad for p in params], optimizer.step)
     print(f"{step * 1e6:.0f} us, {step / unit:.1f} units")
-    assert step <= 7 * unit
+    assert step <= 15 * unit
 
 
 def test_many_groups_cost_little():

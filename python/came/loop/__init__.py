@@ -5,9 +5,9 @@ Every option is here.  One file per optimizer, whose `step(subject)` reads like 
 subject.py has what they share.  Kernels and loop differ by the order of sums only.
 """
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+import math
+from typing import Any, Dict, List, Optional, Sequence
 
-import torch
 from torch import Tensor
 
 from ..binding import Binding, Gradients
@@ -24,15 +24,13 @@ _STEPS = {
 }
 
 
-def _norm(grads: Sequence[Optional[Tensor]], unscale: Any) -> Tensor:
-    squares = [(grad.detach().double() * unscale).square().sum() for grad in grads if grad is not None]
-    return torch.stack(squares).sum().sqrt()
+def _norm(grads: Sequence[Optional[Tensor]], unscale: float) -> float:
+    return sum(float((grad.detach().double() * unscale).square().sum()) for grad in grads if grad is not None) ** 0.5
 
 
-def _factor(norm: Tensor, most: float) -> Tensor:
+def _clipping(norm: float, most: float) -> float:
     """(2)"""
-    clipped = torch.clamp(most / (norm + 1e-6), max=1.0)
-    return torch.where(norm.isfinite(), clipped, torch.zeros_like(norm))
+    return min(1.0, most / (norm + 1e-6)) if math.isfinite(norm) else 0.0
 
 
 def run(
@@ -44,19 +42,17 @@ def run(
     grad_scale: Optional[Tensor],
     found_inf: Optional[Tensor],
 ) -> None:
-    """One step of the parameters of a binding, one after the other."""
+    """One step of the parameters of a binding, one after the other; scalars.check comes before."""
     if found_inf is not None and bool(found_inf):
         return
-    unscale: Any = 1.0 if grad_scale is None else 1.0 / grad_scale.detach().double().to(binding.device)
+    unscale = 1.0 if grad_scale is None else 1.0 / float(grad_scale)
     options = binding.options
-    norm = _norm(gradients.tensors, unscale) if any(o.max_grad_norm for o in options) else None
+    norm = _norm(gradients.tensors, unscale) if any(o.max_grad_norm for o in options) else 0.0
     for k, (member, grad) in enumerate(zip(binding.members, gradients.tensors)):
         if grad is None:
             continue
-        group, o = groups[member.group], options[member.group]
-        if group["differentiable"]:
-            _check_differentiable(o)
-        factor: Any = unscale if norm is None or not o.max_grad_norm else unscale * _factor(norm, o.max_grad_norm)
+        o = options[member.group]
+        factor = unscale * (_clipping(norm, o.max_grad_norm) if o.max_grad_norm else 1.0)
         subject = Subject(
             word=word,
             options=o,
@@ -65,26 +61,11 @@ def run(
             id=member.id,
             view=binding.plan.view(k),
             param=member.param,
-            grad=grad * (-factor if o.maximize else factor) if grad_changes(o, factor) else grad,
+            grad=grad,
+            factor=-factor if o.maximize else factor,
             slot=binding.slots[k],
-            differentiable=bool(group["differentiable"]),
+            differentiable=bool(groups[member.group]["differentiable"]),
         )
         if member.param.numel() > 0:
             _STEPS[word](subject)
         binding.slots[k]["step"].add_(1)
-
-
-def grad_changes(o: Any, factor: Any) -> bool:
-    """Whether (1) and (2) leave another gradient than was given."""
-    return bool(o.maximize) or isinstance(factor, Tensor)
-
-
-def _check_differentiable(o: Any) -> None:
-    refused: Mapping[str, Any] = {
-        "stochastic_rounding": o.stochastic_rounding,
-        "momentum_dtype": o.momentum_dtype >= 6,
-        "second_moment_dtype": o.second_moment_dtype,
-    }
-    for name, is_set in refused.items():
-        if is_set:
-            raise RuntimeError(f"`differentiable` does not support `{name}`: rounding has no derivative")

@@ -1,8 +1,6 @@
 """Adafactor: docs/algorithms.md, equations (14) to (17)."""
 
-import torch
-
-from .subject import Number, Subject
+from .subject import Number, Subject, blend
 from .update import clipped_update
 
 
@@ -24,6 +22,6 @@ def step(s: Subject) -> None:
     if not s.has_momentum():
         s.move(rate * o.weight_decay, rate * u)
         return
-    m = s.put_momentum(torch.lerp(s.momentum(), rate * u if o.lr_in_momentum else u, 1 - o.beta1))
-    direction = m * s.agreement(m, s.g())
+    m = s.put_momentum(blend(s.momentum(), rate * u if o.lr_in_momentum else u, o.beta1))
+    direction = m * s.agreement(m, s.uphill())
     s.move(rate * o.weight_decay, direction if o.lr_in_momentum else rate * direction)

@@ -2,7 +2,7 @@
 
 import torch
 
-from .subject import Subject
+from .subject import Subject, blend
 
 
 def step(s: Subject) -> None:
@@ -18,6 +18,6 @@ def step(s: Subject) -> None:
         cover = s.put("accumulator", s.matrices(s.get("accumulator")) + g.square())
     direction = g / (cover + o.eps).sqrt()
     if s.has_momentum():
-        m = s.put_momentum(torch.lerp(s.momentum(), direction, 1 - o.beta1))
-        direction = m * s.agreement(m, g)
+        m = s.put_momentum(blend(s.momentum(), direction, o.beta1))
+        direction = m * s.agreement(m, s.uphill())
     s.move(s.lr * o.weight_decay, s.lr * direction)

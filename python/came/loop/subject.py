@@ -25,7 +25,8 @@ class Subject(NamedTuple):
     id: int
     view: native.View
     param: Tensor
-    grad: Tensor
+    grad: Tensor  # as it was given
+    factor: float  # (1), (2): what it is multiplied with
     slot: Dict[str, Any]
     differentiable: bool
 
@@ -41,7 +42,13 @@ class Subject(NamedTuple):
         return tensor.to(self.dtype).reshape(self.view.batch, self.view.rows, self.view.cols)
 
     def g(self) -> Tensor:
-        return self.matrices(self.grad)
+        g = self.matrices(self.grad)
+        return g if self.factor == 1 else g * self.factor
+
+    def uphill(self) -> Tensor:
+        """A tensor with the signs of the gradient, even where its factor is too small for the numbers themselves."""
+        sign = (self.factor > 0) - (self.factor < 0)
+        return self.matrices(self.grad) * sign
 
     def theta(self) -> Tensor:
         return self.matrices(self.param)
@@ -49,12 +56,8 @@ class Subject(NamedTuple):
     # ---- state ---------------------------------------------------------------------------------------
 
     def average(self, name: str, value: Tensor, beta: float) -> Tensor:
-        """A statistic <- beta statistic + (1 - beta) value, in the shape of the value.
-
-        As old + (1 - beta)(value - old): with a rounded beta the two weights would not add up to 1.
-        """
-        new = torch.lerp(self.get(name).reshape(value.shape), value, 1 - beta)
-        return self.put(name, new)
+        """A statistic <- beta statistic + (1 - beta) value, in the shape of the value."""
+        return self.put(name, blend(self.get(name).reshape(value.shape), value, beta))
 
     def get(self, name: str) -> Tensor:
         tensor = self.slot[name]
@@ -117,10 +120,11 @@ class Subject(NamedTuple):
     # ---- parameter -----------------------------------------------------------------------------------
 
     def agreement(self, direction: Tensor, gradient: Tensor, rescale: bool = True) -> Number:
-        """(3): what the direction is multiplied with."""
+        """(3): what the direction is multiplied with, where their signs are told by `direction` and `gradient`."""
         if not self.options.cautious:
             return 1.0
-        agrees = (direction * gradient > 0).to(self.dtype)
+        # Not by their product, which may be too small to have a sign.
+        agrees = ((direction > 0) & (gradient > 0) | (direction < 0) & (gradient < 0)).to(self.dtype)
         return agrees / agrees.mean().clamp(min=1e-3) if rescale else agrees
 
     def move(self, decay: Number, change: Tensor) -> None:
@@ -130,6 +134,15 @@ class Subject(NamedTuple):
         value = theta - (change if _is_zero(decay) else decay * theta + change)
         random: Optional[Tensor] = self._random(_PARAMETER) if self.options.stochastic_rounding else None
         self.param.copy_(to_dtype(value, self.param.dtype, random).reshape(self.param.shape))
+
+
+def blend(old: Tensor, new: Tensor, beta: float) -> Tensor:
+    """beta old + (1 - beta) new.
+
+    Starting from the one with the larger weight: the weights add up to 1 though beta is rounded, and what has almost no weight
+    leaves no trace of its size.
+    """
+    return old + (1 - beta) * (new - old) if beta >= 0.5 else new + beta * (old - new)
 
 
 def _is_zero(number: Number) -> bool:

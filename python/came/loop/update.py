@@ -7,20 +7,24 @@ from .subject import Subject
 
 
 def factored(s: Subject, prefix: str, x: Tensor, beta: float, eps: float) -> Tensor:
-    """Takes the averages of rows and columns of x and returns sqrt(mean(r) / (r_i c_j))."""
-    r = s.average(f"{prefix}_row", x.mean(-1) + eps, beta)
-    c = s.average(f"{prefix}_col", x.mean(-2) + eps, beta)
+    """Takes the averages of rows and columns of x and returns sqrt(mean(r) / (r_i c_j)), in f64: beside a huge row and column
+    it may be beyond f32 where others are zero."""
+    r = s.average(f"{prefix}_row", x.mean(-1) + eps, beta).double()
+    c = s.average(f"{prefix}_col", x.mean(-2) + eps, beta).double()
     # Two roots: the product of two tiny averages would be 0.
     return r.mean(-1, keepdim=True).sqrt().unsqueeze(-1) / (r.sqrt().unsqueeze(-1) * c.sqrt().unsqueeze(-2))
 
 
 def clipped_update(s: Subject, beta2: float) -> Tensor:
-    """The gradient over the root of its second moment, with an RMS of at most clip_threshold."""
+    """The gradient over the root of its second moment, with an RMS of at most clip_threshold.
+
+    In f64 until it is clipped: an update that f32 does not hold, or whose square it does not, is still to be made short.
+    """
     g, o = s.g(), s.options
     if s.view.factored:
-        u = g * factored(s, "exp_avg_sq", g.square(), beta2, o.eps1)
+        u = g.double() * factored(s, "exp_avg_sq", g.square(), beta2, o.eps1)
     else:
-        u = g / s.average("exp_avg_sq", g.square() + o.eps1, beta2).sqrt()
-    rms = u.double().square().mean().sqrt()
+        u = g.double() / s.average("exp_avg_sq", g.square() + o.eps1, beta2).double().sqrt()
+    rms = u.square().mean().sqrt()
     # An RMS that is NaN does not clip.
-    return u / torch.where(rms > o.clip_threshold, rms / o.clip_threshold, torch.ones_like(rms)).to(s.dtype)
+    return (u / torch.where(rms > o.clip_threshold, rms / o.clip_threshold, torch.ones_like(rms))).to(s.dtype)

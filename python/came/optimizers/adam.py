@@ -50,13 +50,17 @@ class Adam(Optimizer):
         stochastic_rounding: bool = False,
         seed: int = 0,
     ) -> None:
-        super().__init__(params, locals())
+        # As in the groups of torch 2.7 and later: all that tells a checkpoint of Adam from one of AdamW.
+        super().__init__(params, {**locals(), "decoupled_weight_decay": self.word == "adamw"})
 
     def _check_own(self, group: Dict[str, Any]) -> None:
         if group.get("amsgrad"):
             raise ValueError(f"amsgrad: {group['amsgrad']!r} given, expected False: the maximum of v is not kept")
-        if group.get("decoupled_weight_decay") and self.word == "adam":
-            raise ValueError("decoupled_weight_decay: True given, expected False: came.AdamW is Adam with decoupled decay")
+        decoupled = group.get("decoupled_weight_decay", self.word == "adamw")
+        if bool(decoupled) != (self.word == "adamw"):
+            raise ValueError(
+                f"decoupled_weight_decay: {decoupled!r} given, expected {not decoupled}: came.AdamW is Adam with decoupled decay"
+            )
 
 
 class AdamW(Adam):

@@ -127,7 +127,7 @@ struct Visit {
         for (int q = 0; q < Q; ++q) {
           gradients(raw[r][q], x[r][q]);
 #pragma unroll
-          for (int n = 0; n < N; ++n) mine[r] += square(x[r][q][n]);
+          for (int n = 0; n < N; ++n) mine[r] = fused(x[r][q][n], x[r][q][n], mine[r]);
         }
       }
       load(base + grid.down * R);  // on its way while these rows are finished
@@ -138,8 +138,9 @@ struct Visit {
         for (int q = 0; q < Q; ++q) {
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            over[0][q][n] += square(x[r][q][n]);
-            over[1][q][n] += square(x[r][q][n] * weights[r]);
+            over[0][q][n] = fused(x[r][q][n], x[r][q][n], over[0][q][n]);
+            x[r][q][n] *= weights[r];
+            over[1][q][n] = fused(x[r][q][n], x[r][q][n], over[1][q][n]);
           }
         }
       }
@@ -185,7 +186,7 @@ struct Visit {
           T x[N];
           gradients(raw[r], x);
 #pragma unroll
-          for (int n = 0; n < N; ++n) mine[r] += square(x[n]);
+          for (int n = 0; n < N; ++n) mine[r] = fused(x[n], x[n], mine[r]);
         }
       }
       average_rows<true>(grid, mine, weights, turn, averages + rows.begin + base, static_cast<int>(rows.count - base),
@@ -201,8 +202,9 @@ struct Visit {
           gradients(raw[r], x);
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            over[0][n] += square(x[n]);
-            over[1][n] += square(x[n] * weights[r]);
+            over[0][n] = fused(x[n], x[n], over[0][n]);
+            x[n] *= weights[r];
+            over[1][n] = fused(x[n], x[n], over[1][n]);
           }
         }
         const int64_t count = cols - j < N ? cols - j : N;

@@ -160,7 +160,15 @@ TEST_F(LabDataset, IsRefusedWhereItsFilesDoNotFit) {
   write(data / "data.json", "[]");
   EXPECT_EQ(error(), "/data.json: not written by `came-lab data`; prepare the data again");
   EXPECT_EQ(replaced("\"version\": 1", "\"version\": 2"), "/data.json: version 2, expected 1; prepare the data again");
-  EXPECT_TRUE(contains(replaced("\"unigram_loss\"", "\"loss\""), "unigram_loss"));
+  EXPECT_EQ(replaced("\"unigram_loss\"", "\"loss\""),
+            "/data.json: \"unigram_loss\" is missing; prepare the data again");
+  for (const char* number : {"-420", "4.2e2", "1e300", "18446744073709551615", "true", "\"420\""}) {
+    EXPECT_EQ(replaced("\"vocabulary\": 420", std::string("\"vocabulary\": ") + number),
+              "/data.json: \"vocabulary\" is no whole number from 0 to 2^63 - 1; prepare the data again")
+        << number;
+  }
+  EXPECT_EQ(replaced("\"version\": 1", "\"version\": \"" + std::string(2000, 'x') + "\""),
+            "/data.json: \"version\" is no whole number from 0 to 2^63 - 1; prepare the data again");
   EXPECT_EQ(replaced("\"vocabulary\": 420", "\"vocabulary\": 421"),
             "/tokenizer.model: 420 pieces, but data.json beside it says 421; prepare the data again");
   EXPECT_TRUE(replaced("\"tokens\": ", "\"tokens\": 1").starts_with("/train.tokens: "));

@@ -75,6 +75,7 @@ TEST(LabTokenFiles, ThatAreNotWholeOrNotOursAreRefused) {
   EXPECT_EQ(error(bytes.substr(0, 64)), "holds 64 bytes, expected 144; it was cut off");
   EXPECT_EQ(error(changed(39, 1)), "holds 144 bytes, fewer than its header says; it was cut off");
   EXPECT_EQ(error(changed(47, 1)), "holds 144 bytes, fewer than its header says; it was cut off");
+  EXPECT_EQ(error(changed(40, 0)), "holds 30 tokens and no document");
   fs::remove(path);
   EXPECT_EQ(error_of([&] { const TokenFile file(path, 1000, 7); }),
             path.native() + ": No such file or directory; prepare the data again");
@@ -96,6 +97,25 @@ TEST(LabTokenFiles, ThatAreDamagedAreNoticedWhereTheyAreRead) {
             path.native() +
                 ": document 1 begins at 99, expected less than 30; the file is damaged, prepare the data "
                 "again");
+}
+
+TEST(LabTokenFiles, WhoseDocumentsAreNotInOrderAreNoticedWhereTheyAreRead) {
+  const TempFolder folder;
+  const fs::path path = folder / "x.tokens";
+  make_tokens(path, {10, 10, 10}, 1000);
+  const std::string bytes = read(path);
+  const auto error = [&](size_t document, char start) {
+    std::string damaged = bytes;
+    damaged[64 + 64 + 8 * document] = start;
+    write(path, damaged);
+    const TokenFile file(path, 1000, 7);
+    return error_of([&] { (void)file.document_start(static_cast<int64_t>(document)); });
+  };
+  const std::string end = "; the file is damaged, prepare the data again";
+  EXPECT_EQ(error(0, 3), path.native() + ": document 0 begins at 3, expected 0" + end);
+  EXPECT_EQ(error(1, 0), path.native() + ": document 1 begins at 0, expected more than 0" + end);
+  EXPECT_EQ(error(2, 10), path.native() + ": document 2 begins at 10, expected more than 10" + end);
+  EXPECT_EQ(error(2, 11), "");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "folder.hpp"
+#include "storage/crc32c.hpp"
 #include "storage/manifest.hpp"
 
 namespace lab_test {
@@ -139,6 +140,29 @@ TEST(Checkpoint, AManifestThatIsNotItsOwnIsRefused) {
   write(path, manifest);
   fs::rename(folder, run.path() / "checkpoints" / "step-00000006");
   EXPECT_TRUE(says(refusal(run.path()), {"step-00000006: its manifest is that of step 5"}));
+}
+
+TEST(Checkpoint, AManifestWithNumbersThatAreNoCountsIsRefused) {
+  const Folder run;
+  RunLock lock(run.path());
+  const fs::path path = save(lock, 5) / "manifest.json";
+  const auto manifest = nlohmann::json::parse(read(path));
+  const auto with = [&](const std::string& place, const nlohmann::json& value) {
+    nlohmann::json changed = manifest;
+    changed[nlohmann::json::json_pointer(place)] = value;
+    changed.erase("crc32c");
+    changed["crc32c"] = fmt::format("{:08x}", lab::crc32c(bytes(changed.dump())));
+    write(path, changed.dump());
+    return refusal(run.path());
+  };
+  const std::string file = "/files/" + manifest["files"].begin().key();
+  for (const nlohmann::json& number : {nlohmann::json(-1), nlohmann::json(1e300), nlohmann::json(5.0),
+                                       nlohmann::json(true), nlohmann::json(uint64_t{1} << 63U)}) {
+    EXPECT_TRUE(says(with("/step", number), {path.string() + ": \"step\" is no whole number"})) << number;
+    EXPECT_TRUE(says(with(file + "/size", number), {path.string() + ": \"size\" is no whole number"})) << number;
+  }
+  EXPECT_TRUE(says(with("/about", 3), {path.string() + ": \"about\" or \"files\" is no object"}));
+  EXPECT_TRUE(says(with("/files", nlohmann::json::array({manifest["files"].front()})), {"is no object"}));
 }
 
 TEST(Checkpoint, AManifestCannotLeadOutOfItsFolder) {

@@ -64,6 +64,17 @@ TEST(LabConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(error_of("[train]\nseed = -1\n"), ":2: seed must be a whole number, not negative");
   EXPECT_EQ(error_of("[model]\nnext_sentence = 1\n"), ":2: next_sentence must be true or false");
   EXPECT_EQ(error_of("[train\n").substr(0, 3), ":1:");
+  EXPECT_EQ(error_of("[|train]\n"), ": not valid TOML");
+  EXPECT_EQ(error_of("[train]\nsteps = tru\n").find('\n'), std::string::npos);
+}
+
+TEST(LabConfig, ShowsKeysThatNeedQuotesOnOneLine) {
+  EXPECT_EQ(error_of("[train]\n\"a\\nb\" = 1\n").substr(0, 31), ":2: [train] has no key \"a\\nb\";");
+  EXPECT_EQ(error_of("[\"a\\nb\"]\nc = 1\n").substr(0, 24), ":1: no section [\"a\\nb\"];");
+  // No optimizer has such an option, and config.toml would not read back.
+  EXPECT_EQ(error_of("[optimizer]\n\"a b\" = 1\n").substr(0, 33), ":2: [optimizer] has no key \"a b\";");
+  EXPECT_EQ(error_of("[optimizer]\n\"\" = 1\n").substr(0, 30), ":2: [optimizer] has no key \"\";");
+  EXPECT_LT(error_of("[train]\n" + std::string(5000, 'a') + " = 1\n").size(), 400U);
 }
 
 TEST(LabConfig, RefusesWhatMakesNoSense) {

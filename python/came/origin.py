@@ -1,0 +1,74 @@
+"""Whose checkpoint is it?  Some optimizers have state of the same names, so the entries of the groups tell.
+
+A checkpoint of another optimizer is refused: its numbers would be taken for others, or its options.
+"""
+
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
+
+# Entries of groups that tell nothing: every optimizer has them, or schedulers and programs put them there.
+_COMMON = {"params", "param_names", "lr", "initial_lr", "weight_decay", "maximize", "foreach", "capturable"}
+_COMMON |= {"differentiable", "fused"}
+
+
+class Sort(NamedTuple):
+    """What the groups of an optimizer have, and how many numbers its betas are."""
+
+    name: str
+    has: Tuple[str, ...]
+    betas: int = 0
+    has_not: Tuple[str, ...] = ()
+
+    def fits(self, group: Mapping[str, Any]) -> bool:
+        betas = group.get("betas")
+        return (
+            all(key in group for key in self.has)
+            and not any(key in group for key in self.has_not)
+            and (not self.betas or (hasattr(betas, "__len__") and len(betas) == self.betas))
+        )
+
+
+_OURS = {
+    "came": Sort("CAME", ("betas", "eps", "clip_threshold"), 3, ("decay_rate", "amsgrad")),
+    "adafactor": Sort("Adafactor", ("eps", "clip_threshold", "decay_rate", "beta1")),
+    "adam": Sort("Adam", ("betas", "eps", "amsgrad"), 2, ("clip_threshold",)),
+    "adamw": Sort("AdamW", ("betas", "eps", "amsgrad"), 2, ("clip_threshold",)),
+    "lamb": Sort("LAMB", ("betas", "eps", "bias_correction"), 2, ("amsgrad", "clip_threshold")),
+    "sm3": Sort("SM3", ("beta1", "eps"), 0, ("betas", "clip_threshold", "decay_rate")),
+}
+_OTHERS = (
+    Sort("SGD", ("momentum", "dampening")),
+    Sort("RMSprop", ("alpha", "centered")),
+    Sort("Adagrad", ("lr_decay",)),
+    Sort("Adadelta", ("rho",)),
+    Sort("NAdam", ("momentum_decay",)),
+    Sort("torch.optim.Adafactor", ("beta2_decay", "d")),
+    Sort("ASGD", ("lambd", "t0")),
+    Sort("Rprop", ("etas",)),
+    Sort("LBFGS", ("history_size",)),
+)
+
+
+def check(word: str, owner: str, groups: Iterable[Mapping[str, Any]]) -> None:
+    """Raises ValueError if a group of a checkpoint is not one of this optimizer's."""
+    for k, group in enumerate(groups):
+        told = sorted(set(group) - _COMMON)
+        if told and _name(word, group) != _OURS[word].name:
+            raise ValueError(
+                f"{owner}: the checkpoint is of {_name(word, group)}, to go by the entries of its group {k} ({', '.join(told)}), "
+                f"expected one of {_OURS[word].name}; nothing was loaded"
+            )
+
+
+def _name(word: str, group: Mapping[str, Any]) -> str:
+    """The optimizer that a group is of: this one, if it may be."""
+    first: Dict[str, Sort] = {word: _OURS[word]}
+    for key, sort in {**first, **_OURS}.items():
+        if sort.fits(group) and _decay(key, group):
+            return sort.name
+    return next((sort.name for sort in _OTHERS if sort.fits(group)), "another optimizer")
+
+
+def _decay(word: str, group: Mapping[str, Any]) -> bool:
+    """Adam and AdamW differ in what weight_decay does; torch says which since 2.7."""
+    decoupled: Optional[bool] = group.get("decoupled_weight_decay")
+    return decoupled is None or word not in ("adam", "adamw") or bool(decoupled) == (word == "adamw")
