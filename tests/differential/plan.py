@@ -6,7 +6,6 @@ numbers, nor on where buffers lie; nothing but what a step writes may change.
 """
 
 import ctypes
-import os
 from functools import lru_cache
 from itertools import product
 
@@ -132,7 +131,7 @@ class Rank:
         )
         for name, block in zip(("workspace", "reductions"), self.buffers):
             setattr(self.step, name, block.array.ctypes.data)
-            setattr(self.step, name[:9] + "_bytes" if name == "workspace" else "reduction_bytes", block.array.nbytes)
+            setattr(self.step, name.removesuffix("s") + "_bytes", block.array.nbytes)
 
     def _scalar(self, name, array, dtype):
         place = self.device if self.case.get("scalars") == "device" or name == "step" else native.ON_HOST
@@ -184,8 +183,7 @@ class Rank:
 
     def reduction(self, phase):
         """The doubles that ranks combine after a phase, and how."""
-        made = native.Sized.__new__(_Reduction)
-        _Reduction.__init__(made)
+        made = _Reduction()
         check(library().came_plan_reduction(self.handle, phase, 0, ctypes.byref(made)))
         return self.buffers[1].array[made.offset : made.offset + made.count], made.op
 
@@ -287,8 +285,7 @@ class Ranks:
 
     def _spread(self, rank, image):
         """What of an image of whole tensors a rank holds."""
-        n = len(rank.params)
-        parts = []
+        n, parts = len(rank.params), []
         for k, (block, saved) in enumerate(zip((*rank.params, *rank.states, rank.counts), image)):
             if k == 0:
                 parts.append(_slices(rank.box[1], rank.box[2]))
