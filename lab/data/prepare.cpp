@@ -193,7 +193,7 @@ void Preparation::write_info(const std::filesystem::path& folder) const {
 }
 
 DatasetInfo Preparation::run() {
-  OutputFolder folder(options_.output, options_.force);
+  OutputFolder folder(options_.output, options_.inputs, options_.force);
   Survey found = survey_until_split();
   int64_t sampled = 0;
   for (const std::string& line : found.lines) sampled += static_cast<int64_t>(line.size());
