@@ -2,8 +2,21 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <string>
 
 namespace lab {
+
+/// For options of type uint64_t: by itself the parser takes -1 for 2^64 - 1 and cuts what is too large.
+inline const CLI::Validator kWholeNumber(
+    [](std::string& text) {
+      uint64_t value = 0;
+      const char* const end = text.data() + text.size();
+      const auto [parsed, error] = std::from_chars(text.data(), end, value);
+      return error == std::errc() && parsed == end ? "" : text + " is no whole number from 0 to 2^64 - 1";
+    },
+    "");
 
 /// came-lab data: text to tokens.
 void add_data(CLI::App& program);

@@ -14,8 +14,8 @@
 #include "storage/file.hpp"
 #include "storage/json_lines.hpp"
 #include "train/progress.hpp"
+#include "train/run_files.hpp"
 #include "train/snapshot.hpp"
-#include "train/trainer.hpp"
 
 namespace lab {
 namespace {
@@ -35,16 +35,31 @@ struct RunFiles {
   nlohmann::json result;  // null while it is not done
 };
 
+// What has no number in it is no result, and not one of 0.
+nlohmann::json read_result(const std::filesystem::path& folder) {
+  const auto path = folder / kResultFile;
+  auto result = nlohmann::json::parse(read_file(path), nullptr, false);
+  const auto has = [&](const char* key) { return result.contains(key) && result.at(key).is_number(); };
+  for (const char* key : {"valid_loss", "perplexity", "unigram_loss", "state_bytes", "parameters"}) {
+    if (!result.is_object() || !has(key)) {
+      fail("{}: {}, so not what came-lab train writes; came-lab train --resume {} writes it again", path.string(),
+           result.is_object() ? fmt::format("{} is no number", key) : "not a JSON object", folder.string());
+    }
+  }
+  return result;
+}
+
 RunFiles read_run(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / kConfigFile)) fail("{}: no run there", folder.string());
   RunFiles run;
   run.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   read_config(run.config, folder / kConfigFile);
   if (std::filesystem::exists(folder / kMetricsFile)) run.metrics = read_json_lines(folder / kMetricsFile);
-  if (std::filesystem::exists(folder / kResultFile)) {
-    run.result = nlohmann::json::parse(read_file(folder / kResultFile), nullptr, false);
-    if (!run.result.is_object()) fail("{}: not what came-lab train writes", (folder / kResultFile).string());
+  for (const auto& entry : run.metrics) {
+    if (!entry.contains("step") || !entry.at("step").is_number())
+      fail("{}: an entry without a step; not what came-lab train writes", (folder / kMetricsFile).string());
   }
+  if (std::filesystem::exists(folder / kResultFile)) run.result = read_result(folder);
   return run;
 }
 
@@ -76,13 +91,16 @@ Table table_of(const std::vector<RunFiles>& runs) {
       table.rows.push_back({run.name, run.config.optimizer, rate, "-"});
       continue;
     }
-    const auto number = [&](const char* key) {
-      return run.result.contains(key) && run.result.at(key).is_number() ? run.result.at(key).get<double>() : 0.0;
+    const auto number = [&](const char* key) { return run.result.at(key).get<double>(); };
+    // Times are lost with timing.jsonl.
+    const auto timed = [&](const char* key, double scale, const char* unit) {
+      const auto found = run.result.find(key);
+      const bool known = found != run.result.end() && found->is_number();
+      return known ? fmt::format("{:.1f}{}", scale * found->get<double>(), unit) : "-";
     };
     table.rows.push_back({run.name, run.config.optimizer, rate, fmt::format("{:.4f}", number("valid_loss")),
                           fmt::format("{:.2f}", number("perplexity")), fmt::format("{:.4f}", number("unigram_loss")),
-                          fmt::format("{:.1f}", 1e3 * number("seconds_per_step")),
-                          fmt::format("{:.1f} %", 100 * number("optimizer_share")),
+                          timed("seconds_per_step", 1e3, ""), timed("optimizer_share", 100, " %"),
                           count_text(number("state_bytes"), 1024),
                           fmt::format("{:.2f}", number("state_bytes") / std::max(1.0, number("parameters")))});
   }

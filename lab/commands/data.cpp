@@ -85,7 +85,9 @@ void add_data(CLI::App& program) {
       ->take_all();
   command->add_option("--sample", options->sample_bytes, "bytes of text that the tokenizer is trained on")
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "of the split and of the sample")->capture_default_str();
+  command->add_option("--seed", options->seed, "of the split and of the sample")
+      ->check(kWholeNumber)
+      ->capture_default_str();
   command->add_option("--threads", options->threads, "0: one per core")->capture_default_str();
   command->add_flag("--force", options->force, "replace a dataset that is there");
   command->callback([options] { run(*options); });

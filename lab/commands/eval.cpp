@@ -4,6 +4,7 @@
 #include "commands/commands.hpp"
 #include "data/tokenizer.hpp"
 #include "error.hpp"
+#include "range.hpp"
 #include "train/device.hpp"
 #include "train/evaluate.hpp"
 #include "train/snapshot.hpp"
@@ -17,8 +18,8 @@ struct Given {
 };
 
 void run(const Given& given) {
-  if (given.sequences < 0) fail("--sequences is {}, but must be 0 or positive", given.sequences);
-  if (given.length < 0) fail("--length is {}, but must be 0 or positive", given.length);
+  expect_range<int64_t>("--sequences", given.sequences, 0, kMostSteps);
+  expect_range<int64_t>("--length", given.length, 0, kLongestSequence);
   const Checkpoint checkpoint = find_checkpoint(given.path);
   TrainConfig config = load_config(checkpoint);
   if (!given.data.empty()) config.data = given.data;

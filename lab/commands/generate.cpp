@@ -10,6 +10,7 @@
 #include "data/tokenizer.hpp"
 #include "data/utf8.hpp"
 #include "error.hpp"
+#include "range.hpp"
 #include "train/device.hpp"
 #include "train/snapshot.hpp"
 
@@ -53,8 +54,10 @@ std::string valid_utf8(std::string text) {
 void run(const Given& given) {
   if (const size_t bad = find_invalid_utf8(given.prompt); bad != std::string_view::npos)
     fail("--prompt is not UTF-8 at byte {}", bad);
-  if (given.temperature < 0) fail("--temperature is {}, but must be 0 or positive", given.temperature);
-  if (given.tokens <= 0) fail("--tokens is {}, but must be positive", given.tokens);
+  // Below 0.01, scores divided by it leave the range in which f32 tells them apart.
+  if (given.temperature != 0) expect_range("--temperature", given.temperature, 0.01, 100.0);
+  expect_range<int64_t>("--tokens", given.tokens, 1, 1'000'000);
+  expect_range<int64_t>("--top", given.top, 0, kLargestVocabulary);
   const Checkpoint checkpoint = find_checkpoint(given.path);
   const TrainConfig config = load_config(checkpoint);
   const c10::Device device = device_of(given.device);
@@ -95,9 +98,10 @@ void add_generate(CLI::App& program) {
   command->add_option("run", given->path, "folder of a run (its newest checkpoint) or of a checkpoint")->required();
   command->add_option("--prompt", given->prompt, "how the text begins");
   command->add_option("--tokens", given->tokens, "how many to add")->capture_default_str();
-  command->add_option("--temperature", given->temperature, "0: always the likeliest token")->capture_default_str();
+  command->add_option("--temperature", given->temperature, "from 0.01 to 100; 0: always the likeliest token")
+      ->capture_default_str();
   command->add_option("--top", given->top, "draw from so many of the likeliest; 0: from all")->capture_default_str();
-  command->add_option("--seed", given->seed, "of the drawing")->capture_default_str();
+  command->add_option("--seed", given->seed, "of the drawing")->check(kWholeNumber)->capture_default_str();
   command->add_option("--device", given->device, "cpu, cuda or cuda:N")->capture_default_str();
   command->callback([given] { run(*given); });
 }

@@ -52,7 +52,10 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     lab::say("came-lab: out of memory; take a smaller --micro-batch or model\n");
   } catch (const std::exception& error) {
-    lab::say(fmt::format("came-lab: {}\n", first_line(error.what())));
+    const std::string message = first_line(error.what());
+    const bool memory =
+        message.find("allocate memory") != std::string::npos || message.find("out of memory") != std::string::npos;
+    lab::say(fmt::format("came-lab: {}{}\n", message, memory ? "; take a smaller --micro-batch or model" : ""));
   }
   return 1;
 }

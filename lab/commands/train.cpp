@@ -6,10 +6,12 @@
 
 #include "commands/commands.hpp"
 #include "commands/exit.hpp"
+#include "data/utf8.hpp"
 #include "error.hpp"
 #include "say.hpp"
 #include "storage/file.hpp"
-#include "train/optimizers.hpp"
+#include "storage/json_lines.hpp"
+#include "train/run_files.hpp"
 #include "train/snapshot.hpp"
 #include "train/trainer.hpp"
 
@@ -63,25 +65,46 @@ void report_end(const RunEnd& end, const std::filesystem::path& run) {
     fmt::print("done; results in {}\n", run.string());
     return;
   }
-  say(fmt::format("stopped and saved after step {}; go on with: came-lab train --resume {}\n", end.step, run.string()));
+  if (end.step == 0) {
+    say(fmt::format("stopped before the first step; {} is as it was\n", run.string()));
+  } else {
+    say(fmt::format("stopped and saved after step {}; go on with: came-lab train --resume {}\n", end.step,
+                    run.string()));
+  }
   throw Exit{128 + end.signal};
 }
 
-// Hidden files may be a run's that was killed as it began.
-bool has_other_things(const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder)) return false;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (!entry.path().filename().string().starts_with(".")) return true;
+// A folder that may become this run's: empty but for hidden files, which may be a run's that was killed as it began, or
+// a run of ours.
+void expect_run_or_nothing(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder)) return;
+  if (!is_folder(folder)) fail("{}: not a folder; choose another --out", folder.string());
+  if (is_file(folder / kConfigFile)) {
+    TrainConfig ignored;
+    try {
+      read_config(ignored, folder / kConfigFile);
+    } catch (const Error& error) {
+      fail("{}: a folder of something else, not of a run ({}); choose another --out", folder.string(), error.what());
+    }
+  } else if (!has_run(folder)) {
+    for (const std::string& name : names_in(folder)) {
+      if (!name.starts_with(".")) fail("{}: a folder with other things in it; choose another --out", folder.string());
+    }
   }
-  return false;
 }
 
-// What an old run left behind, so that nothing of it is taken for the new one's.
-void remove_old_files(const std::filesystem::path& out) {
-  std::filesystem::remove(out / kResultFile);
-  for (const auto& entry : std::filesystem::directory_iterator(out)) {
-    if (entry.path().filename().string().starts_with("events.out.tfevents.")) std::filesystem::remove(entry.path());
-  }
+// A run's config.toml gives back every text, or the run could not be resumed.
+void expect_utf8(const TrainConfig& config) {
+  const auto check = [](const std::string& key, const std::string& text) {
+    if (const size_t bad = find_invalid_utf8(text); bad != std::string::npos) {
+      fail("{} is {}, which is not UTF-8 at byte {}, so that config.toml could not hold it; give it another name", key,
+           text, bad);
+    }
+  };
+  for_each_field(config, [&](const char*, const char* key, const auto& field, const char*) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::string>) check(key, field);
+  });
+  for (const auto& [name, value] : config.options) check("-o " + name, name + "=" + value);
 }
 
 void start(Given& given) {
@@ -91,17 +114,15 @@ void start(Given& given) {
   resolve_config(config);
   config.data =
       std::filesystem::absolute(config.data).lexically_normal().string();  // found from wherever it is resumed
+  expect_utf8(config);
   check_training(config);
   const std::filesystem::path out = given.out.empty() ? "runs/" + config.model + "-" + config.optimizer : given.out;
-  if (!std::filesystem::exists(out / kConfigFile) && has_other_things(out))
-    fail("{}: a folder with other things in it; choose another --out", out.string());
+  expect_run_or_nothing(out);
   RunLock lock(out);
-  if (std::filesystem::exists(out / kConfigFile) && !given.overwrite)
+  settle_run(lock);
+  if (has_run(out) && !given.overwrite)
     fail("{0}: there is a run already; go on with --resume {0}, begin again with --overwrite, or choose another --out",
          out.string());
-  drop_checkpoints_after(lock, -1);
-  remove_old_files(out);
-  write_file(out / kConfigFile, config_text(config));
   report_end(train(config, lock, std::nullopt), out);
 }
 
@@ -119,6 +140,19 @@ void expect_same_run(const std::filesystem::path& run, const Checkpoint& from, T
          (run / kConfigFile).string());
 }
 
+// A run whose checkpoints were moved away, or lie on a disk that is not there, does not begin again in their place.
+void expect_no_lost_checkpoints(const std::filesystem::path& run, const TrainConfig& config) {
+  int64_t reached = 0;
+  if (is_file(run / kMetricsFile)) {
+    for (const auto& entry : read_json_lines(run / kMetricsFile))
+      reached = std::max(reached, entry.value("step", int64_t{0}));
+  }
+  // At checkpoint_every itself it may have been killed before the checkpoint was there.
+  if (is_file(run / kResultFile) || (config.checkpoint_every > 0 && reached > config.checkpoint_every))
+    fail("{}: the run was at step {}, but its checkpoints are gone; put them back, or begin again with --overwrite",
+         checkpoints_folder(run).string(), reached);
+}
+
 void resume(Given& given) {
   static const std::set<std::string> kMayChange = {"device", "threads"};
   for (const std::string& key : given.keys) {
@@ -130,11 +164,12 @@ void resume(Given& given) {
     fail("--config, --out, --overwrite and -o are not for --resume: a run goes on with its own configuration");
   std::filesystem::path path = given.resume;
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end
-  const bool is_checkpoint = std::filesystem::exists(path / "manifest.json");
-  const std::filesystem::path run = is_checkpoint ? std::filesystem::absolute(path).parent_path().parent_path() : path;
-  if (!std::filesystem::exists(run / kConfigFile))
-    fail("{}: no run there; give the folder of a run or of a checkpoint in one", path.string());
+  const bool is_checkpoint = is_file(path / "manifest.json");
+  if (is_checkpoint) path = std::filesystem::canonical(path);  // a link to one does not lie in its run
+  const std::filesystem::path run = is_checkpoint ? path.parent_path().parent_path() : path;
+  if (!has_run(run)) fail("{}: no run there; give the folder of a run or of a checkpoint in one", path.string());
   RunLock lock(run);  // before a checkpoint is chosen, so that nobody prunes it
+  settle_run(lock);
   std::optional<Checkpoint> from;
   if (is_checkpoint) {
     from = open_checkpoint(path);
@@ -145,11 +180,10 @@ void resume(Given& given) {
   if (from) {
     config = load_config(*from);
     expect_same_run(run, *from, config);
-    if (from->step < config.steps) std::filesystem::remove(run / kResultFile);
     say(fmt::format("going on after step {} of {}\n", from->step, config.steps));
   } else {
     read_config(config, run / kConfigFile);
-    remove_old_files(run);
+    expect_no_lost_checkpoints(run, config);
     say(fmt::format("{} has no checkpoint yet: begins again\n", run.string()));
   }
   override_fields(config, given);
@@ -172,6 +206,7 @@ void add_train(CLI::App& program) {
     } else {
       option = command->add_option(flag, field, explanation)->capture_default_str()->take_last();
     }
+    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, uint64_t>) option->check(kWholeNumber);
     option->group(section)->each([given, key](const std::string&) { given->keys.insert(key); });
   });
   command->add_option("-o", given->options, "an option of the optimizer as NAME=VALUE; may be repeated")

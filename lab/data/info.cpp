@@ -24,6 +24,19 @@ nlohmann::ordered_json to_json(const DatasetInfo& info) {
   };
 }
 
+namespace {
+
+bool has_our_format(const nlohmann::json& json) {
+  return json.is_object() && json.value("format", nlohmann::json()) == kDatasetFormat;
+}
+
+}  // namespace
+
+bool is_dataset(const std::filesystem::path& folder) {
+  std::ifstream stream(folder / "data.json");
+  return stream && has_our_format(nlohmann::json::parse(stream, nullptr, false));
+}
+
 DatasetInfo read_dataset_info(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "data.json";
   std::ifstream stream(file);
@@ -31,7 +44,7 @@ DatasetInfo read_dataset_info(const std::filesystem::path& folder) {
     fail("{}: no dataset, it has no data.json that can be read; `came-lab data` makes one", folder.native());
   }
   const auto json = nlohmann::json::parse(stream, nullptr, false);
-  if (!json.is_object() || json.value("format", nlohmann::json()) != kDatasetFormat) {
+  if (!has_our_format(json)) {
     fail("{}: not written by `came-lab data`; prepare the data again", file.native());
   }
   try {

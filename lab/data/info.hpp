@@ -22,6 +22,8 @@ struct DatasetInfo {
                                 ///< reads nothing reaches.
 };
 
+/// Whether a folder's data.json says that `came-lab data` wrote it, in whichever version.
+[[nodiscard]] bool is_dataset(const std::filesystem::path& folder);
 /// Reads data.json of a folder; throws an Error that says what is missing or does not fit.
 [[nodiscard]] DatasetInfo read_dataset_info(const std::filesystem::path& folder);
 

@@ -18,6 +18,7 @@
 #include "data/random.hpp"
 #include "data/tokenizer.hpp"
 #include "error.hpp"
+#include "range.hpp"
 
 namespace lab {
 
@@ -193,7 +194,7 @@ void Preparation::write_info(const std::filesystem::path& folder) const {
 }
 
 DatasetInfo Preparation::run() {
-  OutputFolder folder(options_.output, options_.force);
+  OutputFolder folder(options_.output, options_.inputs, options_.force);
   Survey found = survey_until_split();
   int64_t sampled = 0;
   for (const std::string& line : found.lines) sampled += static_cast<int64_t>(line.size());
@@ -217,8 +218,9 @@ void check(const PrepareOptions& options) {
   if (!(options.validation_share > 0 && options.validation_share < 1)) {
     fail("a validation share of {} leaves a half empty; give more than 0 and less than 1", options.validation_share);
   }
-  if (options.sample_bytes < 1) fail("a sample of {} bytes is none; give 1 or more", options.sample_bytes);
-  if (options.threads < 0) fail("{} threads: give 0 for one per core, or 1 or more", options.threads);
+  check_vocabulary(options.vocabulary);
+  expect_range<int64_t>("sample", options.sample_bytes, 1, std::numeric_limits<int32_t>::max());
+  expect_range<int64_t>("threads", options.threads, 0, kMostThreads);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct PrepareOptions {
   double validation_share = 0.05;            ///< Of the documents; each half gets one at the least.
   int64_t sample_bytes = int64_t{10} << 20;  ///< Of memory for lines of the training half, which train the tokenizer.
   uint64_t seed = 0;                         ///< Of the split and of the sample.
-  int threads = 0;                           ///< 0: as many as there are cores.
+  int64_t threads = 0;                       ///< 0: as many as there are cores.
   bool force = false;                        ///< Replace a dataset that is there; what is no dataset is never replaced.
 };
 

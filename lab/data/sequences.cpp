@@ -5,6 +5,7 @@
 
 #include "data/random.hpp"
 #include "error.hpp"
+#include "range.hpp"
 
 namespace lab {
 
@@ -40,6 +41,8 @@ std::vector<int64_t> choose(int64_t count, int64_t n, Random& random) {
 }
 
 std::unique_ptr<Sequences> make_sequences(std::shared_ptr<const TokenFile> file, const BatchOptions& options) {
+  if (options.length > kLongestSequence)
+    fail("a sequence length of {}: expected {} or less", options.length, kLongestSequence);
   if (options.objective != Objective::causal && !(options.mask_rate > 0 && options.mask_rate <= 0.9)) {
     fail("a mask rate of {}: expected more than 0 and at most 0.9", options.mask_rate);
   }

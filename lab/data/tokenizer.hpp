@@ -70,6 +70,8 @@ class WordCache {
   std::unique_ptr<Words> words_;
 };
 
+/// Throws an Error unless there can be a tokenizer of so many pieces.
+void check_vocabulary(int64_t vocabulary);
 /// A model of `vocabulary` pieces for text such as these lines, as the bytes of a file: byte pair encoding, which gives
 /// the same on any machine.  Characters that are rare, or too many, have no piece and become bytes.  Throws an Error
 /// that says the largest vocabulary that works where this one does not.

@@ -11,6 +11,7 @@
 #include "data/tokenizer.hpp"
 #include "data/utf8.hpp"
 #include "error.hpp"
+#include "range.hpp"
 
 namespace lab {
 
@@ -20,8 +21,6 @@ using Alphabet = std::unordered_set<std::string_view>;
 
 // The rarest characters, one in 2000 in all, are spelled in bytes.
 constexpr double kCoverage = 0.9995;
-// Far beyond any tokenizer in use; SentencePiece counts in 32 bits.
-constexpr int64_t kLargestVocabulary = int64_t{1} << 24;
 // SentencePiece keeps these to itself: a boundary, its space and its sign for the unknown.
 constexpr std::string_view kReserved[] = {"\t", "\xe2\x96\x81", "\xe2\x96\x85", std::string_view("\0", 1)};
 
@@ -132,7 +131,7 @@ Trained train(const std::vector<std::string>& lines, const Alphabet& alphabet, i
 
 }  // namespace
 
-std::string train_tokenizer(const std::vector<std::string>& lines, int64_t vocabulary) {
+void check_vocabulary(int64_t vocabulary) {
   if (vocabulary < kSmallestVocabulary) {
     fail("a vocabulary of {} is too small: {} special pieces and all bytes take part; give {} or more", vocabulary,
          kFirstPiece, kSmallestVocabulary);
@@ -140,6 +139,10 @@ std::string train_tokenizer(const std::vector<std::string>& lines, int64_t vocab
   if (vocabulary > kLargestVocabulary) {
     fail("a vocabulary of {} is too large: give {} or less", vocabulary, kLargestVocabulary);
   }
+}
+
+std::string train_tokenizer(const std::vector<std::string>& lines, int64_t vocabulary) {
+  check_vocabulary(vocabulary);
   const std::vector<std::string_view> frequent = frequent_characters(lines);
   if (frequent.empty()) fail("the text holds no characters to train a tokenizer on; give more text");
   // Half of the room at first, since merged pieces are worth more than rare characters; where the text yields too few

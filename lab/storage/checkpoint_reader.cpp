@@ -23,7 +23,8 @@ Checkpoint check(const fs::path& folder) {
   Checkpoint checkpoint{manifest.step, folder, manifest.about, {}};
   for (const std::string& name : names_in(folder)) {
     if (name != detail::kManifest && manifest.files.count(name) == 0) {
-      fail("{}: not a file of this checkpoint, whose manifest does not name it", (folder / name).string());
+      fail("{}: not a file of this checkpoint, whose manifest does not name it: move it away",
+           (folder / name).string());
     }
   }
   for (const auto& [name, expected] : manifest.files) {
@@ -48,7 +49,8 @@ std::string advice(const fs::path& run, const fs::path& damaged) {
     if (other.folder.filename() == damaged.filename()) continue;
     try {
       const std::string intact = check(other.folder).folder.string();
-      return fmt::format("the newest intact checkpoint is {0}: go on from it with --resume {0}", intact);
+      return fmt::format(
+          "the newest intact checkpoint is {0}: --resume {0} goes on from it, which deletes those after it", intact);
     } catch (const Error&) {
       continue;
     }

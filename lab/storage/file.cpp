@@ -114,7 +114,12 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-void replace_file(const std::filesystem::path& path, const std::function<void(const Descriptor&)>& write) {
+void replace_file(const std::filesystem::path& given, const std::function<void(const Descriptor&)>& write) {
+  // What a link leads to is replaced, not the link.
+  std::error_code nowhere;
+  const bool linked = std::filesystem::is_symlink(given, nowhere);
+  const auto path = linked ? std::filesystem::canonical(given, nowhere) : given;
+  if (linked && nowhere) fail("{}: a link that leads nowhere: {}", given.string(), nowhere.message());
   // The process in the name: two that replace one file do not write into each other's.
   const auto beside =
       path.parent_path() / fmt::format(".{}.{}.tmp", path.filename().string(), static_cast<int64_t>(::getpid()));

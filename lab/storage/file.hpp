@@ -66,6 +66,7 @@ class MappedFile {
 };
 
 /// Lets `write` fill a file beside `path`, flushes it to disk and renames it.  After an Error, `path` is as it was.
+/// Where `path` is a link, all this happens where it leads to.
 void replace_file(const std::filesystem::path& path, const std::function<void(const Descriptor&)>& write);
 /// The same with a text.
 void write_file(const std::filesystem::path& path, std::string_view text);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -11,17 +12,32 @@
 
 namespace lab {
 
+int64_t length_to_keep(const std::filesystem::path& path, int64_t length) {
+  if (!std::filesystem::exists(path)) return 0;
+  const Descriptor file(path, O_RDONLY);
+  const int64_t found = file.size();
+  constexpr const char* kAdvice = "put the run's own file back, or move this one away to go on without it";
+  if (length < 0 || found < length) {
+    fail("{}: {} bytes, but the checkpoint was made when there were {}: {}", path.string(), found, length, kAdvice);
+  }
+  if (length > 0 && file.byte_at(length - 1) != std::byte{'\n'}) {
+    fail("{}: no line ends at byte {}, where the checkpoint was made: not the file of this run; {}", path.string(),
+         length, kAdvice);
+  }
+  return length;
+}
+
+int64_t whole_lines(const std::filesystem::path& path, int64_t length) {
+  if (!is_file(path)) return 0;
+  const MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const size_t end = text.substr(0, static_cast<size_t>(std::max<int64_t>(length, 0))).rfind('\n');
+  return end == std::string_view::npos ? 0 : static_cast<int64_t>(end) + 1;
+}
+
 JsonLines::JsonLines(const std::filesystem::path& path, int64_t length)
-    : file_(path, O_RDWR | O_APPEND | O_CREAT), size_(length) {
-  const int64_t found = file_.size();
-  if (found < length) {
-    fail("{}: {} bytes, but the checkpoint was made when there were {}: go on from an earlier one, or begin a new run",
-         path.string(), found, length);
-  }
-  if (length > 0 && file_.byte_at(length - 1) != std::byte{'\n'}) {
-    fail("{}: no line ends at byte {}, where the checkpoint was made: not the file of this run", path.string(), length);
-  }
-  file_.truncate(length);
+    : size_(length_to_keep(path, length)), file_(path, O_RDWR | O_APPEND | O_CREAT) {
+  file_.truncate(size_);
 }
 
 void JsonLines::append(const nlohmann::ordered_json& object) {

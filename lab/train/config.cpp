@@ -4,10 +4,11 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "error.hpp"
 #include "models/model.hpp"
+#include "range.hpp"
 #include "train/optimizers.hpp"
 
 namespace lab {
@@ -24,33 +25,35 @@ void resolve_config(TrainConfig& c) {
     if (std::string_view(section) == "optimizer" && c.options.contains(key)) fail("-o {0}=...: say --{0} instead", key);
   });
   const auto number = [](auto value) { return fmt::format("{}", value); };
-  expect(c.length > 0, "length", number(c.length), "positive");
-  expect(c.steps > 0, "steps", number(c.steps), "positive");
-  expect(c.batch > 0 && c.batch <= 32768, "batch", number(c.batch), "from 1 to 32768");
-  expect(c.micro_batch >= 0, "micro_batch", number(c.micro_batch), "0 or positive");
+  expect(c.dropout >= 0 && c.dropout < 1, "dropout", number(c.dropout), "at least 0 and less than 1");
+  expect_range<int64_t>("vocabulary", c.vocabulary, 0, kLargestVocabulary);
+  expect_range<int64_t>("length", c.length, 1, kLongestSequence);
+  expect(c.mask_rate > 0 && c.mask_rate <= 0.9, "mask_rate", number(c.mask_rate), "above 0 and at most 0.9");
+  expect_range("span_length", c.span_length, 1.0, 1e6);
+  expect_range<int64_t>("steps", c.steps, 1, kMostSteps);
+  expect_range<int64_t>("batch", c.batch, 1, 32768);
+  expect_range<int64_t>("micro_batch", c.micro_batch, 0, 32768);
   if (c.batch % c.piece() != 0)
     fail("batch is {}, which micro_batch {} does not divide; take a micro_batch that does", c.batch, c.micro_batch);
-  expect(c.precision == "f32" || c.precision == "bf16", "precision", c.precision, "f32 or bf16");
   expect(c.seed <= INT64_MAX, "seed", number(c.seed), "less than 2^63");
-  expect(c.threads >= 0, "threads", number(c.threads), "0 or positive");
-  expect(c.clip >= 0 && std::isfinite(c.clip), "clip", number(c.clip), "0 or positive");
-  expect(c.mixup >= 0 && std::isfinite(c.mixup), "mixup", number(c.mixup), "0 or positive");
-  expect(c.dropout >= 0 && c.dropout < 1, "dropout", number(c.dropout), "at least 0 and less than 1");
-  expect(c.mask_rate > 0 && c.mask_rate <= 0.9, "mask_rate", number(c.mask_rate), "above 0 and at most 0.9");
-  expect(c.span_length >= 1, "span_length", number(c.span_length), "at least 1");
+  expect(c.precision == "f32" || c.precision == "bf16", "precision", c.precision, "f32 or bf16");
+  expect_range<int64_t>("threads", c.threads, 0, kMostThreads);
+  expect_range("clip", c.clip, 0.0, 1e30);
+  // The weight is made of two draws from a gamma distribution; below 0.01 both underflow too often.
+  expect(c.mixup == 0 || (c.mixup >= 0.01 && c.mixup <= 1000), "mixup", number(c.mixup), "0, or from 0.01 to 1000");
   expect(c.schedule == "constant" || c.schedule == "linear" || c.schedule == "cosine", "schedule", c.schedule,
          "constant, linear or cosine");
-  expect(c.warmup >= 0 && c.warmup <= c.steps, "warmup", number(c.warmup), "from 0 to steps");
-  expect(c.final_rate >= 0 && c.final_rate <= 1, "final_rate", number(c.final_rate), "from 0 to 1");
-  expect(c.eval_every >= 0, "eval_every", number(c.eval_every), "0 or positive");
-  expect(c.eval_sequences >= 0, "eval_sequences", number(c.eval_sequences), "0 or positive");
-  expect(c.log_every > 0, "log_every", number(c.log_every), "positive");
-  expect(c.checkpoint_every >= 0, "checkpoint_every", number(c.checkpoint_every), "0 or positive");
-  expect(c.keep >= 1, "keep", number(c.keep), "at least 1");
-  expect(c.lr >= 0 && std::isfinite(c.lr), "lr", number(c.lr), "0 or positive");
+  expect_range<int64_t>("warmup", c.warmup, 0, c.steps);
+  expect_range("final_rate", c.final_rate, 0.0, 1.0);
+  expect_range<int64_t>("eval_every", c.eval_every, 0, kMostSteps);
+  expect_range<int64_t>("eval_sequences", c.eval_sequences, 0, kMostSteps);
+  expect_range<int64_t>("log_every", c.log_every, 1, kMostSteps);
+  expect_range<int64_t>("checkpoint_every", c.checkpoint_every, 0, kMostSteps);
+  expect_range<int64_t>("keep", c.keep, 1, kMostSteps);
+  expect_range("lr", c.lr, 0.0, 1e30);
   if (c.mixup > 0 && c.piece() == 1)
     fail("mixup is {}, but with micro_batch 1 there is nothing to mix; take at least 2", c.mixup);
-  if (c.threads == 0) c.threads = at::get_num_threads();
+  if (c.threads == 0) c.threads = std::min<int64_t>(at::get_num_threads(), kMostThreads);
   if (c.lr == 0) c.lr = default_rate(c.optimizer);
   c.micro_batch = c.piece();
 }

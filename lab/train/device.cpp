@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <torch/cuda.h>
 
+#include <exception>
+
 #include "error.hpp"
 
 namespace lab {
@@ -13,10 +15,10 @@ c10::Device device_of(const std::string& name) {
   c10::Device device(c10::kCPU);
   try {
     device = c10::Device(name);
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {  // libtorch's, or the standard library's for a number that is none
     fail("device is {}, expected cpu, cuda or cuda:N", name);
   }
-  if (device.is_cpu()) return device;
+  if (device.is_cpu() && device.index() <= 0) return {c10::kCPU};
   if (!device.is_cuda()) fail("device is {}, expected cpu, cuda or cuda:N", name);
   if (!torch::cuda::is_available())
     fail("device is {}, but this libtorch finds no CUDA device; take --device cpu, or a libtorch built with CUDA",

@@ -3,6 +3,7 @@
 
 #include <torch/optim/adamw.h>
 
+#include <came/plan.hpp>
 #include <came/torch/optimizers.hpp>
 #include <charconv>
 #include <functional>
@@ -50,11 +51,19 @@ auto of_the_library() {
   };
 }
 
-double number(const std::string& name, const std::string& text) {
+constexpr double kBelowOne = 1 - 0x1p-53;
+constexpr double kMost = 1e30;  // far inside of f32
+
+// A number from 0 to `most`.
+double number(const std::string& name, const std::string& text, double most) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
     fail("optimizer options: {} is \"{}\", expected a number", name, text);
+  if (!(value >= 0 && value <= most)) {
+    fail("optimizer options: {} is {}, expected {}", name, text,
+         most < 1 ? "at least 0 and less than 1" : fmt::format("from 0 to {:g}", most));
+  }
   return value;
 }
 
@@ -62,15 +71,14 @@ std::unique_ptr<torch::optim::Optimizer> of_libtorch(std::vector<at::Tensor> mat
                                                      double lr, const OptionTexts& texts) {
   torch::optim::AdamWOptions options(lr);
   for (const auto& [name, text] : texts) {
-    const double value = number(name, text);
     if (name == "beta1") {
-      options.betas({value, std::get<1>(options.betas())});
+      options.betas({number(name, text, kBelowOne), std::get<1>(options.betas())});
     } else if (name == "beta2") {
-      options.betas({std::get<0>(options.betas()), value});
+      options.betas({std::get<0>(options.betas()), number(name, text, kBelowOne)});
     } else if (name == "eps") {
-      options.eps(value);
+      options.eps(number(name, text, kMost));
     } else if (name == "weight_decay") {
-      options.weight_decay(value);
+      options.weight_decay(number(name, text, kMost));
     } else {
       fail("optimizer options: torch-adamw has no {}; it has beta1, beta2, eps, weight_decay", name);
     }
@@ -111,6 +119,53 @@ int64_t visit_state(const torch::optim::OptimizerParamState& state, Visit&& visi
   return theirs.step();
 }
 
+using Entries = std::map<std::string, at::Tensor>;
+
+// Takes an entry out; throws an Error that names it where it is missing or another one.
+at::Tensor take(Entries& entries, const std::string& name, at::ScalarType dtype, at::IntArrayRef shape) {
+  const auto found = entries.find(name);
+  if (found == entries.end()) fail("{} is missing", name);
+  at::Tensor tensor = std::move(found->second);
+  entries.erase(found);
+  if (tensor.scalar_type() != dtype || tensor.sizes() != shape) {
+    fail("{} is {} [{}], expected {} [{}]", name, at::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
+         at::toString(dtype), fmt::join(shape, ", "));
+  }
+  return tensor;
+}
+
+// What the library knows of the group that a parameter is in; null for an optimizer of libtorch's own.
+const came::Options* options_of(const torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& other : group.params()) {
+      if (!other.is_same(parameter)) continue;
+      const auto* options = dynamic_cast<const came::torch::Options*>(&group.options());
+      return options == nullptr ? nullptr : &options->core();
+    }
+  }
+  return nullptr;
+}
+
+// libtorch's name for what the library stores state in.
+at::ScalarType torch_dtype(came::DType dtype) {
+  switch (dtype) {
+    case came::DType::f64:
+      return at::kDouble;
+    case came::DType::f32:
+      return at::kFloat;
+    case came::DType::bf16:
+      return at::kBFloat16;
+    case came::DType::f16:
+      return at::kHalf;
+    case came::DType::i64:
+      return at::kLong;
+    case came::DType::i8:
+      return at::kChar;
+    default:
+      return at::kByte;
+  }
+}
+
 }  // namespace
 
 const std::vector<std::string>& optimizer_names() {
@@ -146,38 +201,41 @@ std::vector<StateEntry> state_of(const torch::optim::Optimizer& optimizer, const
 }
 
 void set_state(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
-               const std::vector<StateEntry>& entries) {
-  const auto parameters = module.named_parameters();
-  const bool ours = dynamic_cast<came::torch::Optimizer*>(&optimizer) != nullptr;
+               const std::vector<StateEntry>& entries, int64_t steps) {
+  Entries given;
   for (const StateEntry& entry : entries) {
-    const size_t slash = entry.name.rfind('/');
-    const std::string owner = entry.name.substr(0, slash), word = entry.name.substr(slash + 1);
-    const at::Tensor* parameter = parameters.find(owner);
-    if (slash == std::string::npos || parameter == nullptr)
-      fail("state of {}, which the model does not have; take the checkpoint of this model", entry.name);
-    auto& state = optimizer.state()[parameter->unsafeGetTensorImpl()];
-    if (ours) {
-      if (!state) state = std::make_unique<came::torch::ParamState>();
-      auto& filled = static_cast<came::torch::ParamState&>(*state);
-      if (word == "step") {
-        filled.step = entry.tensor.item<int64_t>();
-      } else {
-        filled.tensors.push_back({word, entry.tensor.to(parameter->device())});
-      }
+    if (!given.emplace(entry.name, entry.tensor).second) fail("{} is there twice", entry.name);
+  }
+  std::remove_cvref_t<decltype(optimizer.state())> states;
+  // Every parameter has a gradient at every step.
+  for (const auto& parameter : module.named_parameters()) {
+    if (steps == 0) break;
+    const std::string owner = parameter.key() + "/";
+    const auto count = take(given, owner + "step", at::kLong, {}).item<int64_t>();
+    if (count < 1 || count > steps) fail("{}step is {}, expected 1 to {}", owner, count, steps);
+    const auto tensor = [&](const std::string& word, at::ScalarType dtype, at::IntArrayRef shape) {
+      return take(given, owner + word, dtype, shape).to(parameter.value().device());
+    };
+    auto& state = states[parameter.value().unsafeGetTensorImpl()];
+    if (const came::Options* options = options_of(optimizer, parameter.value())) {
+      auto filled = std::make_unique<came::torch::ParamState>();
+      filled->step = count;
+      came::TensorSpec whole;
+      whole.name = parameter.key();
+      whole.shape = parameter.value().sizes().vec();
+      for (const came::StateSpec& spec : came::layout(*options, whole))
+        filled->tensors.push_back({spec.name, tensor(spec.name, torch_dtype(spec.dtype), spec.shape)});
+      state = std::move(filled);
     } else {
-      if (!state) state = std::make_unique<torch::optim::AdamWParamState>();
-      auto& filled = static_cast<torch::optim::AdamWParamState&>(*state);
-      if (word == "step") {
-        filled.step(entry.tensor.item<int64_t>());
-      } else if (word == "exp_avg") {
-        filled.exp_avg(entry.tensor.to(parameter->device()));
-      } else if (word == "exp_avg_sq") {
-        filled.exp_avg_sq(entry.tensor.to(parameter->device()));
-      } else {
-        fail("state {}, which torch-adamw does not have; take a checkpoint of torch-adamw", entry.name);
-      }
+      auto filled = std::make_unique<torch::optim::AdamWParamState>();
+      filled->step(count);
+      filled->exp_avg(tensor("exp_avg", at::kFloat, parameter.value().sizes()));
+      filled->exp_avg_sq(tensor("exp_avg_sq", at::kFloat, parameter.value().sizes()));
+      state = std::move(filled);
     }
   }
+  if (!given.empty()) fail("{} is no state of this model and optimizer after {} steps", given.begin()->first, steps);
+  optimizer.state() = std::move(states);
 }
 
 int64_t state_bytes(const torch::optim::Optimizer& optimizer) {

@@ -31,9 +31,10 @@ struct StateEntry {
 /// The state of all parameters of a module, in their order; parameters without a step so far have none.
 [[nodiscard]] std::vector<StateEntry> state_of(const torch::optim::Optimizer& optimizer,
                                                const torch::nn::Module& module);
-/// Puts back what state_of gave; tensors are taken as they are, to the parameter's device.
+/// Puts back what state_of gave after so many steps, to the parameters' devices.  Throws an Error that names the entry,
+/// and changes nothing, unless all of the state is there, nothing else, and of the right shapes and dtypes.
 void set_state(torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
-               const std::vector<StateEntry>& entries);
+               const std::vector<StateEntry>& entries, int64_t steps);
 /// Bytes of all state tensors.
 [[nodiscard]] int64_t state_bytes(const torch::optim::Optimizer& optimizer);
 

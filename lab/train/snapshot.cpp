@@ -41,12 +41,23 @@ std::filesystem::path save_snapshot(RunLock& lock, int64_t step, const Model& mo
   return writer.commit(about);
 }
 
-void load_snapshot(const Checkpoint& checkpoint, Model& model, torch::optim::Optimizer& optimizer, c10::Device device) {
-  read_parameters(checkpoint.file(kWeightsFile), model);
+void load_snapshot(const Checkpoint& checkpoint, const std::string& name, Model& model,
+                   torch::optim::Optimizer& optimizer, c10::Device device) {
+  const auto path = checkpoint.file(kStateFile);
+  const SafetensorsFile state_file(path);
+  const auto& metadata = state_file.contents().metadata;
+  const auto saved = metadata.find("optimizer");
+  if (saved == metadata.end() || saved->second != name)
+    fail("{}: state of {}, but the run is of {}; take a checkpoint of this run", path.string(),
+         saved == metadata.end() ? "an optimizer without a name" : saved->second, name);
   std::vector<StateEntry> state;
-  const SafetensorsFile state_file(checkpoint.file(kStateFile));
   for (const StoredTensor& stored : state_file.contents().tensors) state.push_back({stored.name, read_tensor(stored)});
-  set_state(optimizer, model, state);
+  try {
+    set_state(optimizer, model, state, checkpoint.step);
+  } catch (const Error& error) {
+    fail("{}: {}; take another checkpoint", path.string(), error.what());
+  }
+  read_parameters(checkpoint.file(kWeightsFile), model);
   const SafetensorsFile random(checkpoint.file(kRandomFile));
   for (const StoredTensor& stored : random.contents().tensors) {
     if (stored.name == "cpu") set_random_state(c10::kCPU, read_tensor(stored));

@@ -24,8 +24,10 @@ std::filesystem::path save_snapshot(RunLock& lock, int64_t step, const Model& mo
                                     const torch::optim::Optimizer& optimizer, const TrainConfig& config,
                                     const std::filesystem::path& tokenizer, c10::Device device,
                                     const nlohmann::json& about);
-/// Puts all of a checkpoint back.
-void load_snapshot(const Checkpoint& checkpoint, Model& model, torch::optim::Optimizer& optimizer, c10::Device device);
+/// Puts all of a checkpoint back into a model and its optimizer, which has this name.  Throws an Error that names the
+/// file and the entry where the state is that of another optimizer, or not all of it.
+void load_snapshot(const Checkpoint& checkpoint, const std::string& name, Model& model,
+                   torch::optim::Optimizer& optimizer, c10::Device device);
 
 /// A checkpoint by the path of a run (its newest one) or of the checkpoint itself.
 [[nodiscard]] Checkpoint find_checkpoint(const std::filesystem::path& path);

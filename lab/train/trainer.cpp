@@ -10,6 +10,7 @@
 
 #include "data/tokenizer.hpp"
 #include "error.hpp"
+#include "say.hpp"
 #include "storage/event_file.hpp"
 #include "storage/file.hpp"
 #include "storage/json_lines.hpp"
@@ -17,6 +18,7 @@
 #include "train/evaluate.hpp"
 #include "train/optimizers.hpp"
 #include "train/progress.hpp"
+#include "train/run_files.hpp"
 #include "train/schedule.hpp"
 #include "train/signals.hpp"
 #include "train/snapshot.hpp"
@@ -52,23 +54,20 @@ class Run {
     model_->to(device_);
     optimizer_ = make_optimizer(config.optimizer, config.lr, config.options, *model_);
     if (from) resume(*from);
-    // Cut only now that everything else has succeeded, and no checkpoint is left that counts on more.
-    metrics_.emplace(lock.run() / kMetricsFile, from ? from->about.at("metrics_bytes").get<int64_t>() : 0);
-    timing_.emplace(lock.run() / kTimingFile, from ? from->about.at("timing_bytes").get<int64_t>() : 0);
-    events_.emplace(lock.run(), from ? std::optional(from->step + 1) : std::nullopt);
-    events_->text(step_, "config", "```toml\n" + config_text(config) + "```\n");
   }
 
   RunEnd train();
 
  private:
   void resume(const Checkpoint& from);
+  void begin();
   void log(const StepResult& result);
+  void expect_finite(const StepResult& result) const;
   [[noreturn]] void diverged(const std::string& what) const;
   void evaluate_now();
   void save();
   void finish();
-  [[nodiscard]] double median_of(const char* key) const;
+  [[nodiscard]] nlohmann::json median_of(const char* key) const;
 
   TrainConfig config_;
   RunLock& lock_;
@@ -77,11 +76,14 @@ class Run {
   std::unique_ptr<Batches> training_, validation_;
   std::shared_ptr<Model> model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  // Open once the folder is this run's.
   std::optional<JsonLines> metrics_, timing_;
   std::optional<EventFile> events_;
 
-  int64_t step_ = 0;    // done so far
-  int64_t saved_ = -1;  // the last one in a checkpoint
+  std::optional<int64_t> from_;                   // the step of the checkpoint that it goes on from
+  int64_t metrics_bytes_ = 0, timing_bytes_ = 0;  // of the files, then
+  int64_t step_ = 0;                              // done so far
+  int64_t saved_ = -1;                            // the last one in a checkpoint
   std::optional<Evaluation> evaluation_;
   int64_t evaluated_ = -1;  // when
   Clock::time_point logged_at_ = Clock::now();
@@ -90,17 +92,45 @@ class Run {
   double loss_ = 0, tokens_per_second_ = 0, optimizer_share_ = 0;
 };
 
+// Reads and checks all that the run goes on with, and changes nothing on disk.
 void Run::resume(const Checkpoint& from) {
   if (Tokenizer(from.file(kTokenizerFile)).fingerprint() != dataset_.tokenizer().fingerprint())
     fail("{} has another tokenizer than the run was begun with; give it its own data back", config_.data);
-  load_snapshot(from, *model_, *optimizer_, device_);
-  drop_checkpoints_after(lock_, from.step);
-  step_ = saved_ = logged_ = from.step;
-  if (const auto found = from.about.find("evaluation"); found != from.about.end()) {
-    evaluated_ = found->at("step");
-    evaluation_.emplace(Evaluation{found->at("loss"), found->at("perplexity"), found->at("accuracy"),
-                                   found->at("next_loss"), found->at("tokens")});
+  load_snapshot(from, config_.optimizer, *model_, *optimizer_, device_);
+  from_ = step_ = saved_ = logged_ = from.step;
+  const auto file = [&](const char* name) { return lock_.run() / name; };
+  try {
+    const auto metrics = from.about.at("metrics_bytes").get<int64_t>();
+    metrics_bytes_ = length_to_keep(file(kMetricsFile), metrics);
+    if (metrics_bytes_ != metrics) say(fmt::format("{}: lost; begins anew\n", file(kMetricsFile).string()));
+    const auto timing = from.about.at("timing_bytes").get<int64_t>();
+    timing_bytes_ = whole_lines(file(kTimingFile), timing);
+    if (timing_bytes_ != timing)
+      say(fmt::format("{}: lost, or a part of it; goes on with the rest\n", file(kTimingFile).string()));
+    if (const auto found = from.about.find("evaluation"); found != from.about.end()) {
+      evaluated_ = found->at("step");
+      evaluation_.emplace(Evaluation{found->at("loss"), found->at("perplexity"), found->at("accuracy"),
+                                     found->at("next_loss"), found->at("tokens")});
+    }
+  } catch (const nlohmann::json::exception&) {
+    fail("{}: its manifest does not say how far the run was; take another checkpoint", from.folder.string());
   }
+  if (step_ >= config_.steps && !evaluation_)
+    fail("{}: of the last step, but without an evaluation; take another checkpoint", from.folder.string());
+}
+
+// Makes the folder this run's.  From here on an old run in it, or the checkpoints after the one it goes on from, are
+// gone.
+void Run::begin() {
+  if (from_) {
+    go_back(lock_, *from_, *from_ >= config_.steps);
+  } else {
+    begin_run(lock_, config_text(config_));
+  }
+  metrics_.emplace(lock_.run() / kMetricsFile, metrics_bytes_);
+  timing_.emplace(lock_.run() / kTimingFile, timing_bytes_);
+  events_.emplace(lock_.run(), from_ ? std::optional(*from_ + 1) : std::nullopt);
+  events_->text(from_.value_or(0), "config", "```toml\n" + config_text(config_) + "```\n");
 }
 
 RunEnd Run::train() {
@@ -114,6 +144,12 @@ RunEnd Run::train() {
     const StepResult result = take_step(*model_, *optimizer_, *training_, config_, step_ + 1, device_, logged);
     ++step_;
     tokens_since_ += result.tokens;
+    if (!metrics_) {
+      expect_finite(result);
+      const auto reached = Clock::now();
+      begin();
+      aside_ += std::chrono::duration<double>(Clock::now() - reached).count();
+    }
     if (logged) log(result);
     const auto begun = Clock::now();
     if (last || (config_.eval_every > 0 && step_ % config_.eval_every == 0)) {
@@ -129,9 +165,10 @@ RunEnd Run::train() {
   }
   line.finish();
   if (step_ < config_.steps) {
-    if (saved_ != step_) save();
+    if (metrics_ && saved_ != step_) save();
     return {step_, StopOnSignal::number()};
   }
+  if (!metrics_) begin();
   finish();
   return {step_, 0};
 }
@@ -141,9 +178,14 @@ void Run::diverged(const std::string& what) const {
        config_.lr, config_.warmup, saved_ > 0 ? fmt::format("; the checkpoint of step {} is kept", saved_) : "");
 }
 
+void Run::expect_finite(const StepResult& result) const {
+  const double loss = result.loss.item<double>();
+  if (!std::isfinite(loss)) diverged(fmt::format("the loss is {}", loss));
+}
+
 void Run::log(const StepResult& result) {
+  expect_finite(result);
   loss_ = result.loss.item<double>();
-  if (!std::isfinite(loss_)) diverged(fmt::format("the loss is {}", loss_));
   const double rate = config_.lr * rate_factor(config_, step_), norm = result.grad_norm.item<double>();
   metrics_->append({{"step", step_}, {"loss", loss_}, {"lr", rate}, {"grad_norm", norm}});
   const auto now = Clock::now();
@@ -215,12 +257,19 @@ void Run::save() {
   prune_checkpoints(lock_, {.last = config_.keep, .metric = kMetric}, step_);
 }
 
-// The middle entry of timing.jsonl.
-double Run::median_of(const char* key) const {
+// The middle entry of timing.jsonl; null where there is none.  A file that was damaged since is no reason to fail a run
+// that is done.
+nlohmann::json Run::median_of(const char* key) const {
   std::vector<double> values;
-  for (const auto& entry : read_json_lines(lock_.run() / kTimingFile)) values.push_back(entry.at(key));
+  try {
+    for (const auto& entry : read_json_lines(lock_.run() / kTimingFile)) {
+      if (const auto found = entry.find(key); found != entry.end() && found->is_number()) values.push_back(*found);
+    }
+  } catch (const Error& error) {
+    say(fmt::format("{}\n", error.what()));
+  }
   if (values.size() > 1) values.erase(values.begin());  // the first step also builds tables and warms caches
-  if (values.empty()) return 0;
+  if (values.empty()) return nullptr;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;

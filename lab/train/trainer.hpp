@@ -12,11 +12,6 @@
 
 namespace lab {
 
-/// Names of the files in a run's folder.
-inline constexpr const char* kMetricsFile = "metrics.jsonl";
-inline constexpr const char* kTimingFile = "timing.jsonl";
-inline constexpr const char* kResultFile = "result.json";
-
 /// How a run ended.
 struct RunEnd {
   int64_t step = 0;
@@ -26,8 +21,8 @@ struct RunEnd {
 /// Throws the Error that train() would throw before its first step: device, data, sizes, options.  Makes no folder.
 void check_training(const TrainConfig& config);
 
-/// Trains in the folder `run`, from the beginning or from a checkpoint of it.  A signal ends it after the step that is
-/// under way, with a checkpoint.
+/// Trains in the folder `run`, from the beginning or from a checkpoint of it.  What is in the folder stays as it is
+/// until the first step has been taken.  A signal ends it after the step that is under way, with a checkpoint.
 RunEnd train(const TrainConfig& config, RunLock& run, const std::optional<Checkpoint>& from);
 
 }  // namespace lab

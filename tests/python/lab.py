@@ -56,5 +56,11 @@ def weights(run, step=None):
             for name in ("model.safetensors", "optimizer.safetensors", "random.safetensors")}
 
 
+def contents(folder):
+    """Names and bytes of all files but hidden ones, which are nobody's: locks and what is half written."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*"))
+            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)}
+
+
 def result(run):
     return json.loads((Path(run) / "result.json").read_text())

@@ -61,6 +61,34 @@ TEST(JsonLines, RefusesAFileThatDoesNotReachTheLength) {
   EXPECT_EQ(read(path), "{}\n");
 }
 
+TEST(JsonLines, SaysWhatItWouldRefuseWithoutTouchingTheFile) {
+  const Folder folder;
+  const auto path = folder / "metrics.jsonl";
+  write(path, "{}\n{}\n");
+  EXPECT_EQ(lab::length_to_keep(path, 3), 3);
+  EXPECT_EQ(lab::length_to_keep(path, 6), 6);
+  for (const int64_t length : {int64_t{-1}, int64_t{2}, int64_t{7}}) {
+    const std::string message = error_of([&] { (void)lab::length_to_keep(path, length); });
+    // Nothing that deletes more: neither an earlier checkpoint nor a new run.
+    EXPECT_TRUE(says(message, {path.string(), "put the run's own file back, or move this one away"})) << message;
+  }
+  EXPECT_EQ(read(path), "{}\n{}\n");
+  EXPECT_EQ(lab::length_to_keep(folder / "none", 9), 0);
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"metrics.jsonl"});
+}
+
+TEST(JsonLines, KeepsTheWholeLinesOfAFileThatNobodyHasToHave) {
+  const Folder folder;
+  const auto path = folder / "timing.jsonl";
+  EXPECT_EQ(lab::whole_lines(path, 5), 0);
+  write(path, "{}\n{\"a\":1}\n{\"b");
+  EXPECT_EQ(lab::whole_lines(path, -1), 0);
+  EXPECT_EQ(lab::whole_lines(path, 2), 0);
+  EXPECT_EQ(lab::whole_lines(path, 3), 3);
+  EXPECT_EQ(lab::whole_lines(path, 10), 3);
+  EXPECT_EQ(lab::whole_lines(path, 1000), 11);
+}
+
 TEST(JsonLines, ZeroLengthBeginsANewFile) {
   const Folder folder;
   write(folder / "metrics.jsonl", "{\"old\":1}\n");

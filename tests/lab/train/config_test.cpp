@@ -5,6 +5,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <type_traits>
+#include <vector>
 
 #include "error.hpp"
 #include "train/schedule.hpp"
@@ -85,6 +88,50 @@ TEST(LabConfig, RefusesWhatMakesNoSense) {
   EXPECT_EQ(error_of("[train]\nprecision = 'f16'\n"), "precision is f16, but must be f32 or bf16");
   EXPECT_EQ(error_of("[optimizer]\noptimizer = 'adamx'\n"),
             "no optimizer adamx; there are came, adafactor, adam, adamw, lamb, sm3, torch-adamw");
+}
+
+TEST(LabConfig, EveryNumberHasARange) {
+  int numbers = 0;
+  TrainConfig plain;
+  for_each_field(plain, [&](const char*, const char* tested, auto& field, const char*) {
+    using Field = std::decay_t<decltype(field)>;
+    if constexpr (std::is_arithmetic_v<Field> && !std::is_same_v<Field, bool>) {
+      using Limits = std::numeric_limits<Field>;
+      std::vector<Field> wrong = {Limits::max()};
+      if (std::is_signed_v<Field>) wrong.insert(wrong.end(), {Limits::lowest(), Field(-1)});
+      if (Limits::has_infinity) {
+        wrong.insert(wrong.end(),
+                     {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), -Limits::denorm_min()});
+      }
+      for (const Field value : wrong) {
+        TrainConfig config;
+        for_each_field(config, [&](const char*, const char* key, auto& other, const char*) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(other)>, Field>) {
+            if (std::string_view(key) == tested) other = value;
+          }
+        });
+        try {
+          resolve_config(config);
+          ADD_FAILURE() << tested << " may be " << value;
+        } catch (const Error& error) {
+          EXPECT_TRUE(std::string(error.what()).starts_with(tested + std::string(" is "))) << error.what();
+        }
+      }
+      ++numbers;
+    }
+  });
+  EXPECT_EQ(numbers, 20);
+}
+
+TEST(LabConfig, GivesBackEveryCharacter) {
+  TrainConfig config;
+  for (int code = 1; code < 128; ++code) config.data += static_cast<char>(code);
+  config.data += "\u00e9\u0085\u2028\U0001f600";
+  config.options = {{"note", config.data}};
+  TrainConfig read;
+  read_config(read, write_toml(config_text(config)));
+  EXPECT_EQ(read.data, config.data);
+  EXPECT_EQ(read.options, config.options);
 }
 
 TEST(LabConfig, RefusesSequencesLongerThanTheModel) {

@@ -129,7 +129,7 @@ TEST_P(LabOptimizers, LearnAndGoOnFromTheirState) {
   std::vector<StateEntry> copies = state_of(*optimizer, *model);
   for (StateEntry& entry : copies) entry.tensor = entry.tensor.clone();
   std::reverse(copies.begin(), copies.end());  // files have an order of their own
-  set_state(*other, *resumed, copies);
+  set_state(*other, *resumed, copies, 10);
   EXPECT_EQ(state_bytes(*other), state_bytes(*optimizer));
 
   const double last = take_steps(*model, *optimizer, config, 11, 60);
