@@ -54,7 +54,7 @@ $(call test_preset,$(1),build/$(1),$(TEST_FILTER))
 
 endef
 
-fuzz: ## Fuzz parsers and the C interface under sanitizers, with clang (TARGETS="config manifest", SECONDS=600 for each)
+fuzz: ## Fuzz optimizers against an oracle, parsers and the C interface under sanitizers (TARGETS="plan config", SECONDS=600 for each)
 	scripts/setup fuzz
 	SECONDS_PER_TARGET=$(or $(SECONDS),600) scripts/fuzz $(or $(TARGETS),all)
 

@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kNarrow, 3) direction_kernel(const __grid_cons
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {
-  if (is_skipped(a) || !a.tensors[blockIdx.x].sharded || a.scalars[blockIdx.x].active == 0) return;
+  if (!is_finished_here(a)) return;
   const Team<kNarrow> team;
   with_subject(a, blockIdx.x, [&](const auto& s) {
     const Update update(s);

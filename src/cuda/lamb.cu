@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {
-  if (is_skipped(a) || !a.tensors[blockIdx.x].sharded || a.scalars[blockIdx.x].active == 0) return;
+  if (!is_finished_here(a)) return;
   const Team<kNarrow> team;
   with_subject(a, blockIdx.x, [&](const auto& s) {
     if (a.phase_kind == PhaseKind::moments) finish_ratio(team, s, a.phase, false);

@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
 }
 
 __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__ Args a) {
-  if (is_skipped(a) || !a.tensors[blockIdx.x].sharded || a.scalars[blockIdx.x].active == 0) return;
+  if (!is_finished_here(a)) return;
   const Team<kNarrow> team;
   with_subject(a, blockIdx.x, [&](const auto& s) {
     for (int64_t b = 0; a.phase_kind == PhaseKind::cover && b < s.t.blocks; ++b) {

@@ -85,7 +85,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
       decode(raw[v], x);
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        plain[v][n] += square(x[n]);
+        plain[v][n] = fused(x[n], x[n], plain[v][n]);
         x[n] *= weight;
         weighted[v][n] = fused(x[n], x[n], weighted[v][n]);
       }

@@ -140,6 +140,12 @@ void launch_parts(KernelFunction<More...> kernel, Args args, const Launch& launc
              more...);
 }
 
+/// Whether something follows from the slots for this block's tensor: not where it has no elements, whose mean is none.
+__device__ inline bool is_finished_here(const Args& a) {
+  const TensorTable& t = a.tensors[blockIdx.x];
+  return !is_skipped(a) && t.sharded && t.elements > 0 && a.scalars[blockIdx.x].active != 0;
+}
+
 /// One block per tensor, for what follows from slots.
 inline void launch_tensors(KernelFunction<> kernel, const Args& args, cudaStream_t stream) {
   if (args.tensor_count > 0) run_kernel(kernel, {args.tensor_count, kNarrow, 0, stream, Manner::after}, args);

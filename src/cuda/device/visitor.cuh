@@ -193,8 +193,9 @@ struct Visitor : Exchange<Fold, Together> {
 #pragma unroll
           for (int n = 0; n < N; ++n) {
             const float x = g.v[n] * by;
-            plain[k % kFolds][n] += square(x);
-            weighted[k % kFolds][n] += square(x * weight);
+            const float weighed = x * weight;
+            plain[k % kFolds][n] = fused(x, x, plain[k % kFolds][n]);
+            weighted[k % kFolds][n] = fused(weighed, weighed, weighted[k % kFolds][n]);
           }
           if (refill.refills()) refill(item, k, g);
           return 0.0F;
