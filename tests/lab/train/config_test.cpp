@@ -1,5 +1,6 @@
 // Configurations: what a file says is what a run does, and what makes no sense is refused by name.
 #include "train/config.hpp"
+#include "models/model.hpp"
 
 #include <gtest/gtest.h>
 
