@@ -45,7 +45,8 @@ struct Moments {
   /// Of a tensor without rows and columns, from an element on.
   __device__ Moments(const MomentsSheet& s, int64_t first) : factor(s.factor), rate1(s.rate1), rate2(s.rate2) {
     const auto place = [&](uint64_t address, DType dtype, bool draws, uint64_t key) {
-      const int64_t bytes = dtype == DType::f32                           ? 4 * first
+      const int64_t bytes = dtype == DType::f64                           ? 8 * first
+                            : dtype == DType::f32                         ? 4 * first
                             : dtype == DType::bf16 || dtype == DType::f16 ? 2 * first
                             : dtype == DType::u8                          ? first / 2
                                                                           : first;

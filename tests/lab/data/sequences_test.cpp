@@ -253,7 +253,7 @@ TEST(LabMasked, RefusesDocumentsThatBeginTogether) {
   std::string bytes = read(folder / "x");
   for (size_t document = 1; document < 3; ++document) bytes[bytes.size() - 24 + 8 * document] = 0;
   write(folder / "x", bytes);
-  const auto file = std::make_shared<lab::TokenFile>(folder / "x", 1000, 7);
+  const auto file = std::make_shared<lab::TokenFile>(folder / "x", 100000, 7);
   const auto sequences = make_sequences(file, options_of(Objective::masked, 8, true));
   EXPECT_TRUE(contains(error_of([&] {
                          for (int64_t k = 0; k < 8; ++k) (void)sequences->at(k);

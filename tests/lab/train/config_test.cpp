@@ -60,24 +60,29 @@ TEST(LabConfig, TakesOptionsOfTheOptimizerAsTheyAreWritten) {
 }
 
 TEST(LabConfig, RefusesWhatItDoesNotKnow) {
-  EXPECT_EQ(error_of("[train]\nsteps = 5\nstep = 5\n").substr(0, 28), ":3: [train] has no key step;");
-  EXPECT_EQ(error_of("[trian]\nsteps = 5\n").substr(0, 22), ":1: no section [trian]");
-  EXPECT_EQ(error_of("steps = 5\n").substr(0, 22), ":1: no section [steps]");
+  EXPECT_TRUE(error_of("[train]\nsteps = 5\nstep = 5\n").starts_with(":3: [train] has no key step;"))
+      << error_of("[train]\nsteps = 5\nstep = 5\n");
+  EXPECT_TRUE(error_of("[trian]\nsteps = 5\n").starts_with(":1: no section [trian]"))
+      << error_of("[trian]\nsteps = 5\n");
+  EXPECT_TRUE(error_of("steps = 5\n").starts_with(":1: no section [steps]")) << error_of("steps = 5\n");
   EXPECT_EQ(error_of("[train]\nsteps = 'many'\n"), ":2: steps must be a whole number");
   EXPECT_EQ(error_of("[train]\nsteps = 5.5\n"), ":2: steps must be a whole number");
   EXPECT_EQ(error_of("[train]\nseed = -1\n"), ":2: seed must be a whole number, not negative");
   EXPECT_EQ(error_of("[model]\nnext_sentence = 1\n"), ":2: next_sentence must be true or false");
-  EXPECT_EQ(error_of("[train\n").substr(0, 3), ":1:");
+  EXPECT_TRUE(error_of("[train\n").starts_with(":1:")) << error_of("[train\n");
   EXPECT_EQ(error_of("[|train]\n"), ": not valid TOML");
   EXPECT_EQ(error_of("[train]\nsteps = tru\n").find('\n'), std::string::npos);
 }
 
 TEST(LabConfig, ShowsKeysThatNeedQuotesOnOneLine) {
-  EXPECT_EQ(error_of("[train]\n\"a\\nb\" = 1\n").substr(0, 31), ":2: [train] has no key \"a\\nb\";");
-  EXPECT_EQ(error_of("[\"a\\nb\"]\nc = 1\n").substr(0, 24), ":1: no section [\"a\\nb\"];");
+  const auto expect_start = [](const char* text, const std::string& start) {
+    EXPECT_EQ(error_of(text).substr(0, start.size()), start);
+  };
+  expect_start("[train]\n\"a\\nb\" = 1\n", ":2: [train] has no key \"a\\nb\";");
+  expect_start("[\"a\\nb\"]\nc = 1\n", ":1: no section [\"a\\nb\"];");
   // No optimizer has such an option, and config.toml would not read back.
-  EXPECT_EQ(error_of("[optimizer]\n\"a b\" = 1\n").substr(0, 33), ":2: [optimizer] has no key \"a b\";");
-  EXPECT_EQ(error_of("[optimizer]\n\"\" = 1\n").substr(0, 30), ":2: [optimizer] has no key \"\";");
+  expect_start("[optimizer]\n\"a b\" = 1\n", ":2: [optimizer] has no key \"a b\";");
+  expect_start("[optimizer]\n\"\" = 1\n", ":2: [optimizer] has no key \"\";");
   EXPECT_LT(error_of("[train]\n" + std::string(5000, 'a') + " = 1\n").size(), 400U);
 }
 
