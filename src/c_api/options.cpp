@@ -11,11 +11,9 @@ namespace core = came::core;
 
 std::vector<came_options> came::c_api::copy_groups(const came_options* groups, int32_t count) {
   if (count < 0) core::invalid("group_count: ", count, " given, expected at least 1");
-  std::vector<came_options> copy;
-  for (int32_t k = 0; k < count; ++k) {
-    copy.push_back(checked_element(groups, k, "groups"));
-  }
-  return copy;
+  // All are looked at before memory is taken for a count that may be wrong.
+  for (int32_t k = 0; k < count; ++k) checked_element(groups, k, "groups");
+  return {groups, groups + count};
 }
 
 extern "C" {
