@@ -114,25 +114,25 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-void replace_file(const std::filesystem::path& given, const std::function<void(const Descriptor&)>& write) {
+void replace_file(const std::filesystem::path& path, const std::function<void(const Descriptor&)>& write) {
   // What a link leads to is replaced, not the link.
   std::error_code nowhere;
-  const bool linked = std::filesystem::is_symlink(given, nowhere);
-  const auto path = linked ? std::filesystem::canonical(given, nowhere) : given;
-  if (linked && nowhere) fail("{}: a link that leads nowhere: {}", given.string(), nowhere.message());
+  const bool linked = std::filesystem::is_symlink(path, nowhere);
+  const auto target = linked ? std::filesystem::canonical(path, nowhere) : path;
+  if (linked && nowhere) fail("{}: a link that leads nowhere: {}", path.string(), nowhere.message());
   // The process in the name: two that replace one file do not write into each other's.
   const auto beside =
-      path.parent_path() / fmt::format(".{}.{}.tmp", path.filename().string(), static_cast<int64_t>(::getpid()));
+      target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), static_cast<int64_t>(::getpid()));
   try {
-    const Descriptor file(beside, O_WRONLY | O_CREAT | O_TRUNC, path);
+    const Descriptor file(beside, O_WRONLY | O_CREAT | O_TRUNC, target);
     write(file);
     file.sync();
-    rename_path(beside, path);
+    rename_path(beside, target);
   } catch (...) {
     ::unlink(beside.c_str());
     throw;
   }
-  sync_path(path.parent_path());
+  sync_path(target.parent_path());
 }
 
 void write_file(const std::filesystem::path& path, std::string_view text) {
