@@ -242,7 +242,7 @@ def adafactor(s):
         rate = Ball(min(1e-6 * s.count if o.warmup_init else 1e-2, s.count**-0.5), F64)
     if o.scale_parameter and s.elements:
         rms = (s.theta.squares() / s.elements).sqrt()
-        rate = rate * Ball(np.maximum(o.eps2, rms.v), F64, rms.r)
+        rate = rate * Ball(np.fmax(o.eps2, rms.v), F64, rms.r)  # a NaN is not the larger one
     decay = rate * o.weight_decay
     if not s.has("exp_avg"):
         s.move(decay, u * s.constant(rate))

@@ -234,3 +234,14 @@ def test_eps_may_be_zero_as_in_torch(cls, fused):
         made([p], lr=0.1, eps=0, **options).step()
         sides.append(p.detach())
     torch.testing.assert_close(*sides, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_parameter_that_is_nan_does_not_scale_the_rest(fused):
+    """max(eps2, RMS(θ)) is eps2 where the RMS is NaN, as in transformers: the finite elements move on."""
+    p = nn.Parameter(torch.tensor([math.nan, 1.0]))
+    optimizer = make("adafactor", [p], fused=fused, lr=1.0, beta1=None, scale_parameter=True, eps=(1e-30, 1e-3), clip_threshold=1e9)
+    p.grad = torch.tensor([0.0, 1.0])
+    optimizer.step()
+    assert p[0].isnan()
+    assert p[1].item() == pytest.approx(1 - 1e-3, abs=2.0**-23)

@@ -1,5 +1,7 @@
 """Adafactor: docs/algorithms.md, equations (14) to (17)."""
 
+import torch
+
 from .subject import Number, Subject, blend
 from .update import clipped_update
 
@@ -11,7 +13,8 @@ def _rate(s: Subject) -> Number:
     if o.relative_step:
         rate = min(1e-6 * s.count if o.warmup_init else 1e-2, s.count**-0.5)
     if o.scale_parameter:
-        rate = rate * s.theta().double().square().mean().sqrt().clamp(min=o.eps2).to(s.dtype)
+        rms = s.theta().double().square().mean().sqrt()
+        rate = rate * rms.fmax(torch.full_like(rms, o.eps2)).to(s.dtype)  # a NaN is not the larger one
     return rate
 
 
