@@ -106,9 +106,10 @@ void visit(const Subject& s, const Tile& tile, const Direction<T>& direct) {
       HWY_ALIGN T scratch[kChunk];
       const T* g = open(s.grad, span, scratch);
       const T* v = update.full + s.grad.at(span);
-      const Vec<T> factor = update.full_factor();
+      const Vec<T> factor = update.gradient_factor();
+      const Vec<T> clip = update.full_clip();
       direct(span, g, s.derived(b).rate, scale(b), [=](size_t k, auto at) CAME_LANES {
-        return Update<T>::full_update(at.load(g + k), at.load(v + k), factor);
+        return Update<T>::full_update(at.load(g + k), factor, at.load(v + k), clip);
       });
     });
     return;

@@ -90,17 +90,18 @@ void blend_full(const Subject& s, const Update<T>& update, const Tile& tile, dou
     const T* g = open(s.grad, span, scratch[0]);
     T* m = open(s.momentum, span, scratch[1]);
     const T* v = update.full + s.grad.at(span);
-    const Vec<T> factor = update.full_factor();
+    const Vec<T> factor = update.gradient_factor();
+    const Vec<T> clip = update.full_clip();
     const Vec<T> sign = set(static_cast<T>(s.sign));
-    for_lanes<T>(span.n, [=](size_t k, auto at) CAME_LANES {
-      at.store(blend(at.load(m + k), rate, Update<T>::full_update(at.load(g + k), at.load(v + k), factor)), m + k);
-    });
+    const auto update_at = [=](size_t k, auto at)
+                               CAME_LANES { return Update<T>::full_update(at.load(g + k), factor, at.load(v + k), clip); };
+    for_lanes<T>(span.n, [=](size_t k, auto at)
+                             CAME_LANES { at.store(blend(at.load(m + k), rate, update_at(k, at)), m + k); });
     store_rounded(s.momentum, span, m);
     if (full != nullptr) {
       T* residual = full + s.grad.at(span);
       for_lanes<T>(span.n, [=](size_t k, auto at) CAME_LANES {
-        const Vec<T> u = Update<T>::full_update(at.load(g + k), at.load(v + k), factor);
-        const Vec<T> value = hn::Add(square(hn::Sub(u, at.load(m + k))), eps);
+        const Vec<T> value = hn::Add(square(hn::Sub(update_at(k, at), at.load(m + k))), eps);
         at.store(blend(at.load(residual + k), rate3, value), residual + k);
       });
     }

@@ -93,11 +93,13 @@ class Update {
     return static_cast<T>(s.factor * own * s.derived(b).update * factors.inverse_root(b, i));
   }
 
-  /// The clipped update of the elements of an unfactored tensor, from gradients, averages and full_factor().
-  [[nodiscard]] static HWY_INLINE Vec<T> full_update(Vec<T> g, Vec<T> v, Vec<T> factor) {
-    return hn::Mul(hn::Div(g, hn::Sqrt(v)), factor);
+  /// What the gradients of an unfactored tensor are multiplied with before they enter its update.
+  [[nodiscard]] HWY_INLINE Vec<T> gradient_factor() const { return set(static_cast<T>(s.factor)); }
+  /// The clipped update of its elements.  The factor comes first: it may be 0 where a gradient over a root overflows.
+  [[nodiscard]] static HWY_INLINE Vec<T> full_update(Vec<T> g, Vec<T> factor, Vec<T> v, Vec<T> clip) {
+    return hn::Mul(hn::Div(hn::Mul(g, factor), hn::Sqrt(v)), clip);
   }
-  [[nodiscard]] HWY_INLINE Vec<T> full_factor() const { return set(static_cast<T>(s.factor * s.derived(0).update)); }
+  [[nodiscard]] HWY_INLINE Vec<T> full_clip() const { return set(static_cast<T>(s.derived(0).update)); }
 
  private:
   /// An update that is not clipped yet may have a square beyond f32.
@@ -107,7 +109,6 @@ class Update {
 
   /// Squared gradients.
   [[nodiscard]] static HWY_INLINE Vec<T> x(Vec<T> g, Vec<T> factor) { return square(hn::Mul(g, factor)); }
-  [[nodiscard]] HWY_INLINE Vec<T> factor() const { return set(static_cast<T>(s.factor)); }
 
   /// Sums of x over R rows of a panel.
   template <size_t R>
@@ -115,7 +116,7 @@ class Update {
     for_chunks(panel.cols, [&](int64_t j, int64_t n) {
       const Rows<T, R> gradient(s, s.grad, panel.b, i, j, n);
       const auto g = gradient.rows();
-      const Vec<T> scale = factor();
+      const Vec<T> scale = gradient_factor();
       const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
       Sum<T> sum[R];
       for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
@@ -135,7 +136,7 @@ class Update {
     for_chunks(panel.cols, [&](int64_t j, int64_t n) {
       const Rows<T, R> gradient(s, s.grad, panel.b, i, j, n);
       const auto g = gradient.rows();
-      const Vec<T> scale = factor();
+      const Vec<T> scale = gradient_factor();
       T* sums = panel.sums_at(j);
       const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
       T* more = weighted + (weighted != nullptr ? j - panel.cols.begin : 0);
@@ -224,7 +225,7 @@ class Update {
       for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
         const Rows<T, 1> gradient(s, s.grad, b, i, j, n);
         const auto g = gradient.rows();
-        const Vec<T> scale = factor();
+        const Vec<T> scale = gradient_factor();
         Sum<T> plain;
         Sum<T> weighted;
         for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
@@ -257,7 +258,7 @@ class Update {
   HWY_INLINE void run_full(const Tile& tile, const Partial<T>& out) const {
     const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(factors.beta)));
     const Vec<T> eps = set(static_cast<T>(factors.eps));
-    const Vec<T> scale = factor();
+    const Vec<T> scale = gradient_factor();
     for_spans(s, tile, [&](int64_t, const Span& span) {
       HWY_ALIGN T scratch[kChunk];
       const T* g = open(s.grad, span, scratch);
@@ -266,7 +267,7 @@ class Update {
         const Vec<T> value = at.load(g + j);
         const Vec<T> mean = blend(at.load(v + j), rate, hn::Add(x(value, scale), eps));
         at.store(mean, v + j);
-        return square(full_update(value, mean, scale));
+        return square(full_update(value, scale, mean, set(T{1})));
       });
     });
   }

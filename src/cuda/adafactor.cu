@@ -130,7 +130,8 @@ CAME_ROUTE void direct_elements(const Subject<typename K::T>& s, const Part& par
   const Place grad = s.grad(part.batch);
   const Direction<K> direct(s, part.batch);
   const Place full = s.full(s.t.states.full, part.batch);
-  const T by = Update<T>(s).full_factor();
+  const T factor = Update<T>(s).gradient_factor();
+  const T clip = Update<T>(s).full_clip();
   for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
     typename Direction<K>::Loaded raw;
     T g[N];
@@ -140,7 +141,7 @@ CAME_ROUTE void direct_elements(const Subject<typename K::T>& s, const Part& par
     K::Param::decode(grad, K::Param::template load<N>(grad, w[0]), g);
     S::decode(full, S::template load<N>(full, w[0]), v);
 #pragma unroll
-    for (int n = 0; n < N; ++n) u[n] = Update<T>::full_update(g[n], v[n], by);
+    for (int n = 0; n < N; ++n) u[n] = Update<T>::full_update(g[n], factor, v[n], clip);
     direct(w[0], raw, g, u, agreements);
   });
 }

@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
       for (int n = 0; n < kColumns; ++n) {
         const float x = g[k].v[n] * factor;
         v[k].v[n] = blend(v[k].v[n], rate2, square(x) + eps);
-        if (n < count) mine += square(Update<float>::full_update(x, v[k].v[n], 1.0F));
+        if (n < count) mine += square(Update<float>::full_update(x, 1.0F, v[k].v[n], 1.0F));
       }
       store_four(full + first, count, v[k]);
       sum += static_cast<double>(mine);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
   const double rms = sqrt(team.sum(sum) / static_cast<double>(vector.elements));
   const double most = notes.number(Word::clip);
   const double ratio = rms > most ? rms / most : 1.0;  // a NaN does not clip
-  const auto by = static_cast<float>(notes.number(Word::factor) * (1.0 / ratio));
+  const auto clip = static_cast<float>(1.0 / ratio);
   const float rate1 = notes.rounded(Word::rate1);
   const float lr = notes.rounded(Word::lr);
   const float decay = notes.rounded(Word::decay);
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
     for_fours(tile, [&](int k, int first, int count) {
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
-        m[k].v[n] = blend(m[k].v[n], rate1, Update<float>::full_update(g[k].v[n], v[k].v[n], by));
+        m[k].v[n] = blend(m[k].v[n], rate1, Update<float>::full_update(g[k].v[n], factor, v[k].v[n], clip));
         p[k].v[n] = moved(p[k].v[n], decay, m[k].v[n] * lr);
       }
       store_four(momentum + first, count, m[k]);

@@ -23,13 +23,23 @@ class Arithmetic(NamedTuple):
     tiny: float
     most: float
     weight: float = 0.0  # of a small weight of an average, absolute
+    root: float = 0.0  # of a reciprocal root that is not exact, relative
 
 
 F32 = Arithmetic(2.0**-24, 2.0**-149, 2.0**127)
 LONG = Arithmetic(2.0**-24, 2.0**-1073, 2.0**1022)  # the digits of f32 and the range of f64, for norms
 F64 = Arithmetic(2.0**-51, 2.0**-1073, 2.0**1022)
+# rsqrt.approx has an error of up to 2**-22.4; the emulated device one of four roundings.
+DEVICE_F32 = F32._replace(root=2.0**-22)
 # torch.lerp, of which the loop and torch.optim are made, takes the weight beta < 1/2 as 1 minus a rounded 1 - beta.
 LERP = {F32: F32._replace(weight=F32.unit), F64: F64._replace(weight=F64.unit)}
+
+
+def arithmetic_of(tensor, exact, device=False):
+    """Of a tensor's step: on the reference, in the kernels, or in those of a device."""
+    if exact or tensor["dtype"] == "float64":
+        return F64
+    return DEVICE_F32 if device else F32
 
 
 class Ball:
@@ -92,6 +102,11 @@ class Ball:
         with np.errstate(all="ignore"):
             v, low = np.sqrt(self.v), np.sqrt(np.maximum(self.v - self.r, 0))
             return self._made(v, np.maximum(np.sqrt(self.v + self.r) - v, v - low), (self,), self.exactly(0))
+
+    def blurred(self, relative):
+        """The same number with so much more error, relative to it."""
+        sure = (relative == 0) | ~np.isfinite(self.v)
+        return Ball(self.v, self.a, np.where(sure, self.r, self.r + relative * np.where(sure, 0.0, np.abs(self.v) + self.r)))
 
     def sum(self, axis):
         """In any order: each of n numbers goes through at most n - 1 additions."""

@@ -202,10 +202,10 @@ class Subject:
         else:
             old = self.moment("exp_avg_sq")
             v = self.expect("exp_avg_sq", average(old, beta2, x + self.constant(o.eps1)))
-            u = self.g / v.sqrt()
+            u = (self.g / v.sqrt()).blurred(self.a.root)
         if self.elements == 0:
             return u
-        ratio = (u.squares() / self.elements).sqrt() / o.clip_threshold
+        ratio = (u.squares() / self.elements).sqrt().blurred(self.a.root) / o.clip_threshold
         if np.isnan(ratio.v) and not np.isinf(ratio.r):
             return u  # a NaN does not clip
         ratio = Ball(np.fmax(ratio.v, 1.0), F64, np.where(ratio.high() <= 1, 0.0, ratio.r))

@@ -12,12 +12,11 @@ import torch
 import changes
 import numbers_of
 import oracle
-from ball import LERP
+from ball import LERP, arithmetic_of
 from came import native
 from came.options import from_group
 from formats import STORAGE
 from oracle import Wrong
-from plan import arithmetic_of
 
 import came
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import numbers_of
 import oracle
-from ball import F32, F64
+from ball import arithmetic_of
 from came import native
 from came.library import check, library
 from formats import STORAGE
@@ -220,10 +220,6 @@ def memory_of(case, rank, image, k):
     return named
 
 
-def arithmetic_of(tensor, exact):
-    return F64 if exact or tensor["dtype"] == "float64" else F32
-
-
 def judge(case, rank, step, before, after, exact, tally):
     """Raises Wrong unless `after` is what a step may make of `before`; both are images of a plan of whole tensors."""
     n, skipped, active = len(case["tensors"]), bool(step.get("found_inf")), step.get("active")
@@ -233,7 +229,7 @@ def judge(case, rank, step, before, after, exact, tally):
     going = [k for k in range(n) if not skipped and (active is None or active[k])]
     scale = 1.0 if step.get("grad_scale") is None else step["grad_scale"]
     stored = [(rank.grads[k].array, rank.grads[k].dtype) for k in going]
-    grads = [oracle.gradient(g, arithmetic_of(case["tensors"][k], exact)) for g, k in zip(stored, going)]
+    grads = [oracle.gradient(g, arithmetic_of(case["tensors"][k], exact, rank.device == native.ON_CUDA)) for g, k in zip(stored, going)]
     for k in range(n):
         old, new = (memory_of(case, rank, image, k) for image in (before, after))
         tensor = case["tensors"][k]
@@ -244,7 +240,7 @@ def judge(case, rank, step, before, after, exact, tally):
             continue
         o = rank.options[tensor.get("group", 0)]
         factor = oracle.gradient_factor(o, scale, grads)
-        a = arithmetic_of(tensor, exact)
+        a = arithmetic_of(tensor, exact, rank.device == native.ON_CUDA)
         s = oracle.Subject(o, rank.view(k), old, new, a, step["lr"], int(counts[k]), k, factor)
         try:
             with np.errstate(all="ignore"):

@@ -36,7 +36,8 @@ CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& 
   const T rate = static_cast<T>(algorithms::rate_of(s.o.beta1));
   const T rate3 = static_cast<T>(algorithms::rate_of(s.o.beta3));
   const T eps = static_cast<T>(s.o.eps2);
-  const T by = update.full_factor();
+  const T factor = update.gradient_factor();
+  const T clip = update.full_clip();
   const T sign = s.sign();
   const bool cautious = !K::kPlain && s.o.cautious != 0;
   for_vectors<K, 1>(team, s, part.batch, part, [&](const typename K::At(&w)[1]) {
@@ -49,7 +50,7 @@ CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& 
     S::decode(full, S::template load<N>(full, w[0]), v);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      u[n] = Update<T>::full_update(g[n], v[n], by);
+      u[n] = Update<T>::full_update(g[n], factor, v[n], clip);
       m[n] = w[0].has(n) ? blend(m[n], rate, u[n]) : T{0};
     }
     K::Momentum::store(momentum, w[0], m);

@@ -295,7 +295,7 @@ struct Visit {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
           v[n] = blend(v[n], rate, square(x[n]) + eps);
-          if (w[r].has(n)) mine += square(Update<T>::full_update(x[n], v[n], T{1}));
+          if (w[r].has(n)) mine += square(Update<T>::full_update(x[n], T{1}, v[n], T{1}));
         }
         S::template store<N>(full, w[r], v);
         sum += static_cast<double>(mine);

@@ -20,12 +20,14 @@ struct Update {
   [[nodiscard]] __device__ T row_factor(int64_t b, int64_t i, double own) const {
     return factors.row_root(b, i, s.k.factor * own * s.derived(b).update);
   }
-  /// The same for an unfactored tensor, beside the root of each element's average.
-  [[nodiscard]] __device__ T full_factor() const { return static_cast<T>(s.k.factor * s.derived(0).update); }
-  [[nodiscard]] __device__ static T full_update(T g, T v, T factor) {
-    if constexpr (std::is_same_v<T, float>) return nearly_over_root(g, v) * factor;
-    return g / sqrt(v) * factor;
+  /// What the gradients of an unfactored tensor are multiplied with before they enter its update.
+  [[nodiscard]] __device__ T gradient_factor() const { return static_cast<T>(s.k.factor); }
+  /// The clipped update of its elements.  The factor comes first: it may be 0 where a gradient over a root overflows.
+  [[nodiscard]] __device__ static T full_update(T g, T factor, T v, T clip) {
+    if constexpr (std::is_same_v<T, float>) return nearly_over_root(g * factor, v) * clip;
+    return g * factor / sqrt(v) * clip;
   }
+  [[nodiscard]] __device__ T full_clip() const { return static_cast<T>(s.derived(0).update); }
   /// An update that is not clipped yet may have a square beyond f32: its RMS is taken of so much of it.
   static constexpr double kRmsScale = 1 / algorithms::kWeightScale;
 
