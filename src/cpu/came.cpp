@@ -93,10 +93,11 @@ void blend_full(const Subject& s, const Update<T>& update, const Tile& tile, dou
     const Vec<T> factor = update.gradient_factor();
     const Vec<T> clip = update.full_clip();
     const Vec<T> sign = set(static_cast<T>(s.sign));
-    const auto update_at = [=](size_t k, auto at)
-                               CAME_LANES { return Update<T>::full_update(at.load(g + k), factor, at.load(v + k), clip); };
-    for_lanes<T>(span.n, [=](size_t k, auto at)
-                             CAME_LANES { at.store(blend(at.load(m + k), rate, update_at(k, at)), m + k); });
+    const auto update_at = [=](size_t k, auto at) CAME_LANES {
+      return Update<T>::full_update(at.load(g + k), factor, at.load(v + k), clip);
+    };
+    for_lanes<T>(span.n,
+                 [=](size_t k, auto at) CAME_LANES { at.store(blend(at.load(m + k), rate, update_at(k, at)), m + k); });
     store_rounded(s.momentum, span, m);
     if (full != nullptr) {
       T* residual = full + s.grad.at(span);
