@@ -12,6 +12,14 @@ namespace lab {
 }  // namespace lab
 #undef NDEBUG
 #define TOML_ASSERT(expr) ((expr) ? static_cast<void>(0) : lab::refuse_toml())
+#include <toml++/impl/forward_declarations.h>
+// When it looks for white space outside of texts, it takes letters from U+00A1 to U+0499 to be impossible.
+// They are not white space.
+#pragma push_macro("TOML_UNREACHABLE")
+#undef TOML_UNREACHABLE
+#define TOML_UNREACHABLE return false
+#include <toml++/impl/unicode.h>
+#pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 #include <algorithm>
 #include <cctype>
