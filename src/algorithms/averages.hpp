@@ -2,6 +2,8 @@
 // docs/numerics.md, "Moving averages" and "Ranges".
 #pragma once
 
+#include <cfloat>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -27,6 +29,20 @@ CAME_HOST_DEVICE inline bool anchors_value(double rate) {
 /// is then a normal number of f32, and sums stay below its largest one.  docs/numerics.md, "Ranges".
 inline constexpr double kWeightScale = 0x1p32;
 inline constexpr double kWeightUnscale = 1 / (kWeightScale * kWeightScale);
+
+/// The factor of a row in the type it is used in.  A finite one beyond f32 becomes f32's largest number: infinity times
+/// a gradient of 0 would be NaN.
+template <class T>
+CAME_HOST_DEVICE inline T row_factor_as(double factor) {
+  if constexpr (sizeof(T) == sizeof(double)) return factor;
+  const double size = fabs(factor);
+  return static_cast<T>(size > FLT_MAX && size <= DBL_MAX ? copysign(static_cast<double>(FLT_MAX), factor) : factor);
+}
+
+/// The same of a factor that was computed in f32 and is finite in f64 if `mean`, the mean of the row averages, is.
+CAME_HOST_DEVICE inline float row_factor_as_f32(float factor, double mean) {
+  return fabsf(factor) > FLT_MAX && mean <= FLT_MAX ? copysignf(FLT_MAX, factor) : factor;
+}
 
 /// Whether a sum of at most 2^10 squares in f32 has lost none to underflow or overflow that it must not lose.  What
 /// underflows is below 2^-126: a sum beyond this bound misses less than 2^-24 of itself.

@@ -64,7 +64,8 @@ struct Factors {
     for_chunks(rows, [&](int64_t first, int64_t n) {
       HWY_ALIGN T factors[kChunk];
       const T* r = row + s.row_at(b, first);
-      for (int64_t k = 0; k < n; ++k) factors[k] = static_cast<T>(factor / std::sqrt(static_cast<double>(r[k])));
+      for (int64_t k = 0; k < n; ++k)
+        factors[k] = algorithms::row_factor_as<T>(factor / std::sqrt(static_cast<double>(r[k])));
       for (int64_t k = 0; k < n; ++k) f(first + k, factors[k]);
     });
   }

@@ -90,7 +90,7 @@ class Update {
   /// What the gradients of row i are multiplied with, beside the column's reciprocal root, to give the clipped update.
   /// `own` is factors.own_root(b).
   [[nodiscard]] HWY_INLINE T row_factor(int64_t b, int64_t i, double own = 1) const {
-    return static_cast<T>(s.factor * own * s.derived(b).update * factors.inverse_root(b, i));
+    return algorithms::row_factor_as<T>(s.factor * own * s.derived(b).update * factors.inverse_root(b, i));
   }
 
   /// What the gradients of an unfactored tensor are multiplied with before they enter its update.

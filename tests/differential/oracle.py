@@ -36,6 +36,7 @@ class Subject:
         self.theta = Ball(self.number("param"), self.a)
         # (1): unscaled, clipped, turned.
         sign = Ball(-1.0 if o.maximize else 1.0, F64)
+        self.factor = factor
         self.g = gradient(before["grad"], self.a).reshape(self.shape) * (factor * sign).within(self.a)
 
     def number(self, name):
@@ -178,19 +179,26 @@ class Subject:
             made.append(self.expect(name + suffix, average(old, beta, mean.within(self.a))))
         return made
 
-    def root(self, row, col, factor):
-        """factor * sqrt(mean(row) / (row_i col_j)), in the parts that a backend rounds: of a row, and of a column."""
+    def root(self, row, col, factor, within=1.0):
+        """factor * sqrt(mean(row) / (row_i col_j)), in the parts that a backend rounds: of a row, and of a column.
+
+        A backend has `within` in the row's part, too; where that leaves the range, the part is any finite number."""
         wide = lambda x: x.within(F64)
         mean = row.sum(1).within(F64) / max(1, self.shape[1])
         of_row = wide(factor) * mean.sqrt()[:, None] / wide(row).sqrt()
+        lost = np.isinf((of_row * within).within(self.a).r)
+        of_row = of_row.within(self.a)
+        of_row.r = np.where(lost, ANY, of_row.r)
         of_col = Ball(np.ones(col.v.shape), self.a) / col.sqrt()
-        return of_row.within(self.a)[:, :, None], of_col[:, None, :]
+        return of_row[:, :, None], of_col[:, None, :]
 
     @staticmethod
     def product(x, row, col):
-        """x row col in either order."""
-        one, other = (x * row) * col, (x * col) * row
-        return Ball(one.v, one.a, np.maximum(one.r, other.r))
+        """x row col in either order; 0 where x is, if the others are finite."""
+        with np.errstate(invalid="ignore"):
+            one, other = (x * row) * col, (x * col) * row
+        zero = x.exactly(0) & np.isfinite(row.v) & np.isfinite(col.v)
+        return Ball(np.where(zero, 0.0, one.v), one.a, np.where(zero, 0.0, np.maximum(one.r, other.r)))
 
     def update(self, beta2):
         """(5) to (8): the clipped update."""
@@ -198,7 +206,7 @@ class Subject:
         x = self.g.square()
         if self.factored:
             row, col = self.factors("exp_avg_sq", x, beta2, o.eps1)
-            u = self.product(self.g, *self.root(row, col, one))
+            u = self.product(self.g, *self.root(row, col, one, self.factor))
         else:
             old = self.moment("exp_avg_sq")
             v = self.expect("exp_avg_sq", average(old, beta2, x + self.constant(o.eps1)))
@@ -212,7 +220,7 @@ class Subject:
         factor = one / ratio
         if not self.factored:
             return u * self.constant(factor)
-        return self.product(self.g, *self.root(row, col, factor))
+        return self.product(self.g, *self.root(row, col, factor, self.factor))
 
 
 def came(s):

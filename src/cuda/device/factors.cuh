@@ -164,7 +164,7 @@ struct Factors {
   }
   /// factor / sqrt(r_i)
   [[nodiscard]] __device__ T row_root(int64_t b, int64_t i, double factor) const {
-    return static_cast<T>(factor / sqrt(static_cast<double>(row[s.row_at(b, i)])));
+    return algorithms::row_factor_as<T>(factor / sqrt(static_cast<double>(row[s.row_at(b, i)])));
   }
   template <int Threads>
   [[nodiscard]] __device__ double mean_of_rows(const Team<Threads>& team, int64_t b) const {

@@ -261,8 +261,9 @@ struct Visitor : Exchange<Fold, Together> {
                       static_cast<float>(algorithms::kWeightScale);
     const float most = notes.rounded(Word::clip);
     const float ratio = rms > most ? rms / most : 1.0F;  // a NaN does not clip
+    const float root = sqrtf(static_cast<float>(mean)) / ratio;
     const float factor_of_row =
-        notes.rounded(Word::factor) * (sqrtf(static_cast<float>(mean)) / ratio) / sqrtf(average);
+        algorithms::row_factor_as_f32(notes.rounded(Word::factor) * root / sqrtf(average), mean);
     arrived<kGroup>();  // the gradient
     turn.begin(before);
     spread(factor_of_row);
@@ -326,7 +327,8 @@ struct Visitor : Exchange<Fold, Together> {
     double sums[1];
     gather(Sum::instability, sums);
     const double mean = sums[0] * notes.number(Word::share_of_row) * notes.number(Word::correction);
-    const float factor_of_row = notes.rounded(Word::lr) * sqrtf(static_cast<float>(mean)) / sqrtf(average);
+    const float root = sqrtf(static_cast<float>(mean));
+    const float factor_of_row = algorithms::row_factor_as_f32(notes.rounded(Word::lr) * root / sqrtf(average), mean);
     arrived<kGroup>();  // the momentum
     turn.begin(before);
     spread(factor_of_row);
