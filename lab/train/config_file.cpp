@@ -1,7 +1,6 @@
 // The TOML side of a configuration: fields looked up in for_each_field; what a file says beyond them is an error. Knows
 // nothing of torch.
 #include <fmt/format.h>
-#include <fmt/ostream.h>
 
 #include "error.hpp"
 
@@ -86,7 +85,19 @@ std::string option_text(const std::filesystem::path& file, const std::string& ke
   fail("{}: {} must be a text, a number, true or false", place(file, node), key);
 }
 
-std::string quoted(const std::string& text) { return fmt::format("{}", fmt::streamed(toml::value<std::string>(text))); }
+// A basic text.  What toml++ writes for a text with a line break and ''' it cannot read.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
 
 template <class T>
 std::string toml_value(const T& value) {

@@ -140,6 +140,16 @@ TEST(LabConfig, GivesBackEveryCharacter) {
   EXPECT_EQ(read.options, config.options);
 }
 
+TEST(LabConfig, GivesBackTextsThatHoldTheEndOfEveryKindOfText) {
+  for (const std::string data : {"a'''\nb", "a\"\"\"\nb", "'''\"\"\"", "\n", "a\\", "a\"", ""}) {
+    TrainConfig config;
+    config.data = data;
+    TrainConfig read;
+    read_config(read, write_toml(config_text(config)));
+    EXPECT_EQ(read.data, config.data);
+  }
+}
+
 TEST(LabConfig, RefusesSequencesLongerThanTheModel) {
   TrainConfig config;
   config.model = "bert-tiny";
