@@ -15,14 +15,14 @@ from pathlib import Path
 import torch
 from plot import log_log
 
-import came
+import came_optim
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE, STEPS, LR = (128, 128), 50_000, 1e-3
 SUBJECTS = {
-    "CAME, as in the paper": ("#c0392b", came.CAME, {}),
-    "CAME, betas (0.9, 0.95, 0.995)": ("#d68910", came.CAME, {"betas": (0.9, 0.95, 0.995)}),
-    "CAME, bias_correction": ("#2471a3", came.CAME, {"bias_correction": True}),
+    "CAME, as in the paper": ("#c0392b", came_optim.CAME, {}),
+    "CAME, betas (0.9, 0.95, 0.995)": ("#d68910", came_optim.CAME, {"betas": (0.9, 0.95, 0.995)}),
+    "CAME, bias_correction": ("#2471a3", came_optim.CAME, {"bias_correction": True}),
     "torch.optim.AdamW": ("#666666", torch.optim.AdamW, {"weight_decay": 0.0}),
 }
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from momentum_codes import LAYERS, LENGTH, WIDTH, Gpt
 
-import came
+import came_optim
 
 BATCH, STEPS, WARM_UP, SEEDS = 4, 400, 40, 3
 HELD_OUT_BATCHES, HELD_OUT_BATCH = 32, 8
@@ -29,11 +29,11 @@ LADDER = tuple(2e-3 * 2.0**k for k in range(-5, 3))  # 6.25e-5 to 8e-3
 SETTINGS = {
     "AdamW": (torch.optim.AdamW, {"weight_decay": 0.0}, WARM_UP, LADDER[3:]),
     "AdamW, half the run warm-up": (torch.optim.AdamW, {"weight_decay": 0.0}, LONG_WARM_UP, LADDER[4:7]),
-    "CAME, bias_correction": (came.CAME, CORRECTED, WARM_UP, LADDER[3:]),
-    "CAME, bias_correction, half the run warm-up": (came.CAME, CORRECTED, LONG_WARM_UP, LADDER[4:]),
-    "CAME as in the paper": (came.CAME, {}, WARM_UP, LADDER[:6]),
-    "CAME as in the paper, half the run warm-up": (came.CAME, {}, LONG_WARM_UP, LADDER[1:6]),
-    "CAME, betas (0.9, 0.95, 0.995)": (came.CAME, SHORT_MEMORY, WARM_UP, LADDER[2:6]),
+    "CAME, bias_correction": (came_optim.CAME, CORRECTED, WARM_UP, LADDER[3:]),
+    "CAME, bias_correction, half the run warm-up": (came_optim.CAME, CORRECTED, LONG_WARM_UP, LADDER[4:]),
+    "CAME as in the paper": (came_optim.CAME, {}, WARM_UP, LADDER[:6]),
+    "CAME as in the paper, half the run warm-up": (came_optim.CAME, {}, LONG_WARM_UP, LADDER[1:6]),
+    "CAME, betas (0.9, 0.95, 0.995)": (came_optim.CAME, SHORT_MEMORY, WARM_UP, LADDER[2:6]),
 }
 
 

@@ -137,7 +137,7 @@ def rival(word: str, implementation: str, optimizer: Callable, variant: str = ""
 
 def package(word: str, name: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
     """A class of our Python package, through its `step()`."""
-    subject = rival(word, "package", imported("came", name), variant, bytes_moved(word, parameter, momentum),
+    subject = rival(word, "package", imported("came_optim", name), variant, bytes_moved(word, parameter, momentum),
                     momentum_dtype=momentum, **options)
     return replace(subject, dtype=torch.bfloat16 if parameter == "bf16" else torch.float32)
 

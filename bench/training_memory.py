@@ -78,21 +78,21 @@ class MasterAdamW:
 
 
 def make(way: str, model: nn.Module):
-    """The optimizer, and what came.estimate says it will take."""
+    """The optimizer, and what came_optim.estimate says it will take."""
     if way == "AdamW, f32 master weights":
         return MasterAdamW(model.parameters()), None
     if way == "came-pytorch":
         from came_pytorch import CAME
 
         return CAME(model.parameters(), lr=1e-4), None
-    import came
+    import came_optim
 
-    optimizer = came.CAME(
+    optimizer = came_optim.CAME(
         model.parameters(), lr=1e-4, momentum_dtype="int8" if "int8" in way else None, stochastic_rounding=True
     )
     if "release" in way:
-        came.gradient_release(model, optimizer)
-    return optimizer, came.estimate(model, optimizer)[0].peak
+        came_optim.gradient_release(model, optimizer)
+    return optimizer, came_optim.estimate(model, optimizer)[0].peak
 
 
 WAYS = ["AdamW, f32 master weights", "came-pytorch", "CAME", "CAME, int8 momentum", "CAME, int8 momentum, gradient release"]

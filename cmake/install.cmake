@@ -34,5 +34,5 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/came.pc DESTINATION ${CMAKE_INSTALL_LI
 
 # Inside the Python package: one file, since wheels have no links.
 if(SKBUILD)
-  install(PROGRAMS $<TARGET_FILE:came> DESTINATION came/lib RENAME libcame.so COMPONENT python)
+  install(PROGRAMS $<TARGET_FILE:came> DESTINATION came_optim/lib RENAME libcame.so COMPONENT python)
 endif()

@@ -9,7 +9,7 @@ bf16 weights: 2 + 4 + 8, and 2 of gradient.
 import torch
 from torch import nn
 
-import came
+import came_optim
 
 STEPS = 200
 OPTIONS = {"momentum_dtype": "int8", "stochastic_rounding": True, "bias_correction": True}
@@ -21,12 +21,12 @@ layers = [nn.Linear(32, 256), *(nn.Sequential(nn.GELU(), nn.Linear(256, 256)) fo
 model = nn.Sequential(*layers).to(device, torch.bfloat16)
 
 # What it will take, before anything is allocated: with f32 momentum, and as it is used here.
-print(came.estimate(model.parameters(), [came.AdamW, came.CAME], device=device))
-print(came.estimate(model.parameters(), came.CAME, device=device, **OPTIONS))
+print(came_optim.estimate(model.parameters(), [came_optim.AdamW, came_optim.CAME], device=device))
+print(came_optim.estimate(model.parameters(), came_optim.CAME, device=device, **OPTIONS))
 
 # Stochastic rounding lets changes that are smaller than half a unit of bf16 add up instead of being rounded away.
-optimizer = came.CAME(model.parameters(), lr=1e-3, **OPTIONS)
-came.gradient_release(model, optimizer)
+optimizer = came_optim.CAME(model.parameters(), lr=1e-3, **OPTIONS)
+came_optim.gradient_release(model, optimizer)
 
 true = torch.randn(32, 1, device=device)
 for step in range(STEPS):

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import nn
 
-import came
+import came_optim
 
 WARM_UP, STEPS, LR = 3, 300, 3e-3
 if not torch.cuda.is_available():
@@ -21,7 +21,7 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).cuda()
 points, wanted = torch.zeros(256, 2, device="cuda"), torch.zeros(256, 1, device="cuda")
 lr = torch.tensor(LR, device="cuda")
-optimizer = came.CAME(model.parameters(), lr=lr, bias_correction=True, capturable=True)
+optimizer = came_optim.CAME(model.parameters(), lr=lr, bias_correction=True, capturable=True)
 
 
 def fill():

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
-import came
+import came_optim
 
 LENGTH, STEPS = 64, 60
 
@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
         seed=0,
     )
     # The rate is an argument of the optimizer; the decay comes with the groups.
-    chosen = came.CAME, {"lr": arguments.learning_rate, "bias_correction": True}
+    chosen = came_optim.CAME, {"lr": arguments.learning_rate, "bias_correction": True}
     trainer = Trainer(model=model, args=arguments, train_dataset=data, optimizer_cls_and_kwargs=chosen)
     result = trainer.train()
     saved = torch.load(Path(folder) / f"checkpoint-{STEPS}" / "optimizer.pt", weights_only=True)

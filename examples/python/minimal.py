@@ -6,7 +6,7 @@
 import torch
 from torch import nn
 
-import came
+import came_optim
 
 STEPS = 300
 
@@ -16,7 +16,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
 
 # Instead of torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0).  bias_correction lets AdamW's rate stand as it is.
-optimizer = came.CAME(model.parameters(), lr=3e-3, bias_correction=True)
+optimizer = came_optim.CAME(model.parameters(), lr=3e-3, bias_correction=True)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
 
 for step in range(STEPS):
@@ -31,6 +31,6 @@ for step in range(STEPS):
         print(f"step {step:3}  loss {loss.item():.5f}")
 
 # A state dict is like any other optimizer's: save it, load it, go on, and no bit differs from never having stopped.
-other = came.CAME(model.parameters())
+other = came_optim.CAME(model.parameters())
 other.load_state_dict(optimizer.state_dict())
 print(f"state after {int(other.state[model[0].weight]['step'])} steps: {', '.join(other.state[model[0].weight])}")

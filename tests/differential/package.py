@@ -13,16 +13,16 @@ import changes
 import numbers_of
 import oracle
 from ball import LERP, arithmetic_of
-from came import native
-from came.options import from_group
+from came_optim import native
+from came_optim.options import from_group
 from formats import STORAGE
 from oracle import Wrong
 
-import came
+import came_optim
 
 torch.set_num_threads(1)
 
-CLASSES = {"came": came.CAME, "adafactor": came.Adafactor, "adam": came.Adam, "adamw": came.AdamW, "lamb": came.LAMB, "sm3": came.SM3}
+CLASSES = {"came": came_optim.CAME, "adafactor": came_optim.Adafactor, "adam": came_optim.Adam, "adamw": came_optim.AdamW, "lamb": came_optim.LAMB, "sm3": came_optim.SM3}
 TORCH = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 # What torch.optim's Adam has, too.
 SHARED = {"beta1", "beta2", "eps", "weight_decay", "maximize"}

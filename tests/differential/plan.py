@@ -14,8 +14,8 @@ import numpy as np
 import numbers_of
 import oracle
 from ball import arithmetic_of
-from came import native
-from came.library import check, library
+from came_optim import native
+from came_optim.library import check, library
 from formats import STORAGE
 from oracle import Wrong
 

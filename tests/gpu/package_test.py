@@ -12,13 +12,13 @@ import traceback
 
 import torch
 
-import came
+import came_optim
 
 def adafactor(params, **options):
-    return came.Adafactor(params, **{"relative_step": False, "scale_parameter": False, "beta1": 0.9, **options})
+    return came_optim.Adafactor(params, **{"relative_step": False, "scale_parameter": False, "beta1": 0.9, **options})
 
 
-CLASSES = [came.CAME, adafactor, came.Adam, came.AdamW, came.LAMB, came.SM3]
+CLASSES = [came_optim.CAME, adafactor, came_optim.Adam, came_optim.AdamW, came_optim.LAMB, came_optim.SM3]
 SHAPES = [(64, 96), (33, 7), (5,), (), (8, 4, 3, 3), (1, 300), (130, 2050)]
 
 
@@ -121,7 +121,7 @@ def test_graph_follows_the_rate():
 
 def test_scaler_skips_an_overflow():
     """The scale is a power of two, so that scaled and unscaled training differ by nothing but one skipped step."""
-    for cls in (came.CAME, came.AdamW):
+    for cls in (came_optim.CAME, came_optim.AdamW):
         net, plain = model(), model()
         scaled, unscaled = cls(net.parameters(), lr=1e-3), cls(plain.parameters(), lr=1e-3)
         scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10, growth_interval=10**6)
@@ -147,7 +147,7 @@ def test_scaler_skips_an_overflow():
 
 
 def test_autocast_training_learns():
-    for cls in (came.CAME, came.AdamW, adafactor):
+    for cls in (came_optim.CAME, came_optim.AdamW, adafactor):
         net = model()
         optimizer = cls(net.parameters(), lr=1e-3)
         losses = []
@@ -162,7 +162,7 @@ def test_autocast_training_learns():
 
 
 def test_compiled_step_equals_eager():
-    for cls in (came.CAME, came.AdamW):
+    for cls in (came_optim.CAME, came_optim.AdamW):
         eager, compiled = parameters(), parameters()
         one, other = cls(eager, lr=1e-3), cls(compiled, lr=1e-3)
         run(one, eager, 1)
@@ -196,8 +196,8 @@ def test_resuming_is_never_having_stopped():
 
 def test_release_steps_the_same():
     net, plain = model(), model()
-    released, optimizer = came.CAME(net.parameters(), lr=1e-3), came.CAME(plain.parameters(), lr=1e-3)
-    release = came.gradient_release(net, released)
+    released, optimizer = came_optim.CAME(net.parameters(), lr=1e-3), came_optim.CAME(plain.parameters(), lr=1e-3)
+    release = came_optim.gradient_release(net, released)
     for step in range(4):
         loss_of(net, step).backward()
         assert all(p.grad is None for p in net.parameters())
@@ -212,7 +212,7 @@ def test_release_steps_the_same():
 def test_other_streams():
     """A step is in the order of the current stream."""
     params, plain = parameters(), parameters()
-    one, other = came.CAME(params, lr=1e-3), came.CAME(plain, lr=1e-3)
+    one, other = came_optim.CAME(params, lr=1e-3), came_optim.CAME(plain, lr=1e-3)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -230,11 +230,11 @@ def test_estimate_is_what_is_taken():
     gradients(params, 0)
     torch.cuda.synchronize()
     free, before = torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated()
-    optimizer = came.CAME(params, momentum_dtype="int8")
+    optimizer = came_optim.CAME(params, momentum_dtype="int8")
     optimizer.step()
     torch.cuda.synchronize()
     taken = torch.cuda.memory_allocated() - before
-    row = came.estimate(params, optimizer, device="cuda")[0]
+    row = came_optim.estimate(params, optimizer, device="cuda")[0]
     print(f"  estimated {row.peak} B, allocated by torch {taken} B, of the device {free - torch.cuda.mem_get_info()[0]} B")
     assert abs(taken - row.peak) < 0.02 * row.peak
 

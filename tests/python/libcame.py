@@ -1,4 +1,4 @@
-"""libcame's plans for tests and benchmarks: arrays of numpy or torch in, optimizer steps out; on came.native.
+"""libcame's plans for tests and benchmarks: arrays of numpy or torch in, optimizer steps out; on came_optim.native.
 
 The library is the one that CAME_LIBRARY names.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from came import native
-from came.native import AUTO, CPU, CUDA, REFERENCE
+from came_optim import native
+from came_optim.native import AUTO, CPU, CUDA, REFERENCE
 
 __all__ = ["AUTO", "CPU", "CUDA", "REFERENCE", "Plan", "Stepper"]
 

@@ -9,7 +9,7 @@ sys.modules["torch"] = None  # importing it is an error from here on
 
 import numpy as np
 
-from came import estimate, native
+from came_optim import estimate, native
 
 
 def step(word, params, grads, steps=3, **options):

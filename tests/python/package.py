@@ -3,19 +3,19 @@
 import torch
 from torch import nn
 
-import came
+import came_optim
 
 # On a machine that other tests keep busy, a second one makes every tiny step wait for a time slice.
 torch.set_num_threads(1)
 
 # Each optimizer with a set of arguments that gives it a momentum.
 OPTIMIZERS = {
-    "came": (came.CAME, {"lr": 1e-3}),
-    "adafactor": (came.Adafactor, {"beta1": 0.9}),
-    "adam": (came.Adam, {"lr": 1e-3}),
-    "adamw": (came.AdamW, {"lr": 1e-3}),
-    "lamb": (came.LAMB, {"lr": 1e-3}),
-    "sm3": (came.SM3, {"lr": 1e-2}),
+    "came": (came_optim.CAME, {"lr": 1e-3}),
+    "adafactor": (came_optim.Adafactor, {"beta1": 0.9}),
+    "adam": (came_optim.Adam, {"lr": 1e-3}),
+    "adamw": (came_optim.AdamW, {"lr": 1e-3}),
+    "lamb": (came_optim.LAMB, {"lr": 1e-3}),
+    "sm3": (came_optim.SM3, {"lr": 1e-2}),
 }
 SHAPES = [(7, 13), (1, 37), (5, 1), (31,), (1,), (), (8, 3, 3, 3), (3, 300), (2, 65, 66), (0,), (0, 5)]
 MOMENTA = [None, "bf16", "int8", "int4"]

@@ -5,13 +5,13 @@ import gc
 import weakref
 from threading import Thread
 
-import came
+import came_optim
 import pytest
 import torch
-from came import ops
+from came_optim import ops
 from torch import nn
 
-PAIR = (came.AdamW, torch.optim.AdamW)
+PAIR = (came_optim.AdamW, torch.optim.AdamW)
 
 
 def stepped(cls, shape=(40, 30), **options):
@@ -86,7 +86,7 @@ def test_a_parameter_may_move_to_the_next_group():
 
 def test_biases_may_be_all_that_stays_in_a_group():
     net = nn.Linear(4, 4)
-    optimizer = came.CAME(net.parameters())
+    optimizer = came_optim.CAME(net.parameters())
     net(torch.ones(1, 4)).sum().backward()
     optimizer.step()
     optimizer.param_groups[0]["params"] = [net.bias]
@@ -111,7 +111,7 @@ def test_threads_that_compiled_the_same_step_take_turns():
 
     def work(k, results):
         p = nn.Parameter(torch.full((256, 256), float(k)))
-        optimizer = came.CAME([p], lr=0.01)
+        optimizer = came_optim.CAME([p], lr=0.01)
         p.grad = gradients[k].clone()
         optimizer.step()
         for _ in range(100):
@@ -158,7 +158,7 @@ def test_strides_may_change_at_the_same_address():
 
 def test_options_that_no_optimizer_heeds_are_refused_when_a_checkpoint_brings_them():
     p, theirs = stepped(torch.optim.AdamW, amsgrad=True)
-    optimizer = came.AdamW([p])
+    optimizer = came_optim.AdamW([p])
     with pytest.raises(ValueError, match="amsgrad: True given, expected False"):
         optimizer.load_state_dict(theirs.state_dict())
     assert not optimizer.state and not optimizer.param_groups[0]["amsgrad"]
@@ -168,7 +168,7 @@ def test_nothing_outlives_an_optimizer():
     gc.collect()
     gc.disable()
     try:
-        p, optimizer = stepped(came.CAME)
+        p, optimizer = stepped(came_optim.CAME)
         seen = weakref.ref(optimizer.state[p]["exp_avg"]), weakref.ref(p)
         del optimizer, p
         assert [reference() for reference in seen] == [None, None]
@@ -177,7 +177,7 @@ def test_nothing_outlives_an_optimizer():
 
 
 def test_own_entries_in_the_state_survive_a_checkpoint():
-    p, optimizer = stepped(came.CAME)
+    p, optimizer = stepped(came_optim.CAME)
     optimizer.state["mine"] = {"x": torch.ones(2)}
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert torch.equal(optimizer.state["mine"]["x"], torch.ones(2))
@@ -187,8 +187,8 @@ def test_own_entries_in_the_state_survive_a_checkpoint():
 def released():
     torch.manual_seed(0)
     net = nn.Linear(4, 4, bias=False)
-    optimizer = came.AdamW(net.parameters(), lr=0.1)
-    came.gradient_release(net, optimizer)
+    optimizer = came_optim.AdamW(net.parameters(), lr=0.1)
+    came_optim.gradient_release(net, optimizer)
     return net, optimizer
 
 

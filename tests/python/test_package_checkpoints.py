@@ -12,7 +12,7 @@ from package import MOMENTA, OPTIMIZERS, Convolutions, make, parameters, run, sa
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-import came
+import came_optim
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 
@@ -69,7 +69,7 @@ def test_resuming_a_coded_second_moment_changes_no_bit(word):
 @pytest.mark.parametrize("fused", [True, False])
 def test_loop_and_kernels_resume_each_other(fused):
     params = parameters(torch.float64)
-    first, second = came.CAME(params, fused=fused), came.CAME(params, fused=not fused)
+    first, second = came_optim.CAME(params, fused=fused), came_optim.CAME(params, fused=not fused)
     run(first, params, 2)
     second.load_state_dict(first.state_dict())
     second.param_groups[0]["fused"] = not fused
@@ -128,7 +128,7 @@ def test_checkpoints_of_came_pytorch_load_as_they_are():
         theirs_net.loss(step).backward()
         theirs.step()
     ours_net.load_state_dict(theirs_net.state_dict())
-    ours = came.CAME(ours_net.parameters(), lr=1.0, bias_correction=False)
+    ours = came_optim.CAME(ours_net.parameters(), lr=1.0, bias_correction=False)
     ours.load_state_dict(through_torch(theirs.state_dict()))
     group = ours.param_groups[0]
     assert group["view"] == "last_two" and group["lr"] == 1e-3 and group["momentum_dtype"] is None
@@ -140,7 +140,7 @@ def test_own_options_survive_a_checkpoint_without_them():
     params, others = parameters(torch.float32), parameters(torch.float32)
     theirs = came_pytorch.CAME(params, lr=1e-3)
     run(theirs, [p for p in params if p.numel()], 1)
-    ours = came.CAME([{"params": others, "bias_correction": True}], weight_decay=0.5)
+    ours = came_optim.CAME([{"params": others, "bias_correction": True}], weight_decay=0.5)
     ours.load_state_dict(theirs.state_dict())
     assert ours.param_groups[0]["bias_correction"] and ours.param_groups[0]["weight_decay"] == 0.0
 
@@ -152,7 +152,7 @@ def test_checkpoints_of_torch_load(cls):
     run(theirs, params, 4)
     for p, q in zip(others, params):
         p.data.copy_(q)
-    ours = getattr(came, cls.__name__)(others)
+    ours = getattr(came_optim, cls.__name__)(others)
     state = through_torch(theirs.state_dict())
     for slot in state["state"].values():
         slot["step"] = int(slot["step"])  # as torch 1.11 had it
@@ -164,7 +164,7 @@ def test_state_of_torch_in_bf16_becomes_f32():
     params = parameters(torch.bfloat16)
     theirs = torch.optim.AdamW(params)
     run(theirs, params, 2)
-    ours = came.AdamW(params)
+    ours = came_optim.AdamW(params)
     ours.load_state_dict(theirs.state_dict())
     run(ours, params, 1, first=2)
     assert ours.state[params[0]]["exp_avg"].dtype == torch.float32 and int(ours.state[params[0]]["step"]) == 3
@@ -177,7 +177,7 @@ def test_checkpoints_of_transformers_load():
     run(theirs, params, 4)
     for p, q in zip(others, params):
         p.data.copy_(q)
-    ours = came.Adafactor(others, beta1=0.9)
+    ours = came_optim.Adafactor(others, beta1=0.9)
     ours.load_state_dict(through_torch(theirs.state_dict()))
     assert ours.param_groups[0]["view"] == "last_two"
     assert go_on(ours, theirs, others, params) < 1e-10
@@ -185,17 +185,17 @@ def test_checkpoints_of_transformers_load():
 
 def test_state_of_no_view_is_refused():
     params = parameters(torch.float32, [(4, 3, 3)])
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     run(optimizer, params, 1)
     state = optimizer.state_dict()
     state["state"][0]["exp_avg_sq_row"] = torch.zeros(5)
     with pytest.raises(ValueError, match=r"no view fits the loaded state of a parameter of shape \[4, 3, 3\]"):
-        came.CAME(params).load_state_dict(state)
+        came_optim.CAME(params).load_state_dict(state)
 
 
 def test_a_checkpoint_that_fails_leaves_everything_as_it_was():
     params, others = parameters(torch.float32, [(4, 3, 3), (5,)]), parameters(torch.float32, [(4, 3, 3), (5,)])
-    optimizer, twin = came.CAME(params), came.CAME(others)
+    optimizer, twin = came_optim.CAME(params), came_optim.CAME(others)
     run(optimizer, params, 2)
     run(twin, others, 2)
     other = optimizer.state_dict()
@@ -213,7 +213,7 @@ def test_a_checkpoint_that_fails_leaves_everything_as_it_was():
 
 def test_state_of_other_options_is_refused():
     params = parameters(torch.float32, [(4, 3)])
-    optimizer = came.CAME(params, momentum_dtype="int8")
+    optimizer = came_optim.CAME(params, momentum_dtype="int8")
     run(optimizer, params, 1)
     optimizer.param_groups[0]["momentum_dtype"] = "f32"
     with pytest.raises(ValueError, match="state exp_avg of parameter 0 is torch.int8 .*expected float32"):
@@ -222,7 +222,7 @@ def test_state_of_other_options_is_refused():
 
 def test_counters_of_a_checkpoint_share_no_memory():
     params = parameters(torch.float32)
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     run(optimizer, params, 1)
     state = optimizer.state_dict()["state"]
     assert len({slot["step"].untyped_storage().data_ptr() for slot in state.values()}) == len(params)

@@ -5,8 +5,8 @@ import torch
 import torch._dynamo.testing
 from package import OPTIMIZERS, make, parameters, run, same, same_states, set_gradients
 
-import came
-from came import ops
+import came_optim
+from came_optim import ops
 
 SHAPES = [(7, 13), (31,), (4, 3, 3), ()]
 
@@ -37,7 +37,7 @@ def test_compiled_step_equals_eager(word):
     compare(word, backend, momentum_dtype="int8", stochastic_rounding=True)
     # One graph, which changing rates do not compile again, with the operator in it.
     assert backend.frame_count == 1
-    assert [node.target for node in backend.graphs[0].graph.nodes].count(torch.ops.came.step.default) == 1
+    assert [node.target for node in backend.graphs[0].graph.nodes].count(torch.ops.came_optim.step.default) == 1
 
 
 def test_inductor_compiles_it():
@@ -49,7 +49,7 @@ def test_what_no_operator_takes_runs_outside_the_graph():
     sides = [parameters(torch.float32, SHAPES) for _ in range(2)]
     for params in sides:
         params[0].data = params[0].data.t().contiguous().t()
-    eager, other = (came.CAME(params) for params in sides)
+    eager, other = (came_optim.CAME(params) for params in sides)
     compiled = torch.compile(lambda: other.step(), backend="aot_eager")
     for step in range(3):
         for params, one in zip(sides, (eager.step, compiled)):
@@ -61,7 +61,7 @@ def test_what_no_operator_takes_runs_outside_the_graph():
 
 def test_the_loop_steps_outside_the_graph():
     params = parameters(torch.float32, SHAPES)
-    optimizer = came.CAME(params, fused=False)
+    optimizer = came_optim.CAME(params, fused=False)
     set_gradients(params, 0)
     torch.compile(lambda: optimizer.step(), backend="aot_eager")()
     assert int(optimizer.state[params[0]]["step"]) == 1
@@ -76,7 +76,7 @@ def test_operator_keeps_its_promises(word, scaled):
     (binding,) = optimizer._bindings
     scalars = (torch.tensor(2.0), torch.tensor(0.0)) if scaled else (None, None)
     torch.library.opcheck(
-        torch.ops.came.step.default,
+        torch.ops.came_optim.step.default,
         (
             [p.detach().clone() for p in params],
             [p.grad for p in params],

@@ -9,7 +9,7 @@ import torch
 from package import OPTIMIZERS, Block, make, parameters, raw, run, same, seeded, set_gradients
 from torch import nn
 
-import came
+import came_optim
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -27,7 +27,7 @@ def test_gradients_are_never_written(word, fused):
 @pytest.mark.parametrize("fused", [True, False])
 def test_parameters_without_a_gradient_are_skipped(fused):
     params, alone = parameters(torch.float32), parameters(torch.float32)
-    optimizer, single = came.CAME(params, fused=fused), came.CAME([alone[0]], fused=fused)
+    optimizer, single = came_optim.CAME(params, fused=fused), came_optim.CAME([alone[0]], fused=fused)
     start = [p.detach().clone() for p in params]
     set_gradients(params, 0)
     for p in params[1:]:
@@ -48,7 +48,7 @@ def test_parameters_without_a_gradient_are_skipped(fused):
 
 def test_no_gradient_at_all_does_nothing():
     params = parameters(torch.float32)
-    optimizer = came.AdamW(params)
+    optimizer = came_optim.AdamW(params)
     assert optimizer.step() is None and not optimizer.state
 
 
@@ -58,7 +58,7 @@ def test_no_gradient_at_all_does_nothing():
 def test_learning_rate_as_a_tensor(fused, shape, dtype):
     sides = [parameters(torch.float64) for _ in range(2)]
     rate = torch.full(shape, 0.5, dtype=dtype)
-    optimizers = came.CAME(sides[0], lr=rate, fused=fused), came.CAME(sides[1], lr=0.5, fused=fused)
+    optimizers = came_optim.CAME(sides[0], lr=rate, fused=fused), came_optim.CAME(sides[1], lr=0.5, fused=fused)
     for step in range(3):
         rate.fill_(0.5**step)
         optimizers[1].param_groups[0]["lr"] = 0.5**step
@@ -70,7 +70,7 @@ def test_learning_rate_as_a_tensor(fused, shape, dtype):
 
 def test_a_scheduler_changes_the_rate():
     sides = [parameters(torch.float32) for _ in range(2)]
-    optimizers = [came.AdamW(sides[0], lr=0.1), torch.optim.AdamW(sides[1], lr=0.1)]
+    optimizers = [came_optim.AdamW(sides[0], lr=0.1), torch.optim.AdamW(sides[1], lr=0.1)]
     schedulers = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in optimizers]
     for step in range(5):
         for optimizer, params, scheduler in zip(optimizers, sides, schedulers):
@@ -102,8 +102,8 @@ def test_options_are_read_at_each_step(word, fused):
 
 def test_groups_have_their_own_options():
     params, others = parameters(torch.float32), parameters(torch.float32)
-    together = came.CAME([{"params": params[:3], "lr": 1e-2}, {"params": params[3:], "weight_decay": 0.5}], lr=1e-3)
-    apart = came.CAME(others[:3], lr=1e-2), came.CAME(others[3:], lr=1e-3, weight_decay=0.5)
+    together = came_optim.CAME([{"params": params[:3], "lr": 1e-2}, {"params": params[3:], "weight_decay": 0.5}], lr=1e-3)
+    apart = came_optim.CAME(others[:3], lr=1e-2), came_optim.CAME(others[3:], lr=1e-3, weight_decay=0.5)
     for step in range(3):
         set_gradients(params, step)
         together.step()
@@ -115,7 +115,7 @@ def test_groups_have_their_own_options():
 
 def test_a_group_can_be_added():
     params, others = parameters(torch.float32), parameters(torch.float32)
-    optimizer = came.CAME(params[:2])
+    optimizer = came_optim.CAME(params[:2])
     run(optimizer, params[:2], 2)
     optimizer.add_param_group({"params": params[2:], "lr": 1e-2})
     run(optimizer, params, 2, first=2)
@@ -124,7 +124,7 @@ def test_a_group_can_be_added():
 
 def test_closure_is_evaluated_with_gradients():
     model = seeded(Block)
-    optimizer = came.CAME(model.parameters(), lr=1e-3)
+    optimizer = came_optim.CAME(model.parameters(), lr=1e-3)
 
     def closure():
         optimizer.zero_grad()
@@ -138,7 +138,7 @@ def test_closure_is_evaluated_with_gradients():
 
 def test_hooks_run_around_the_step():
     params, calls = parameters(torch.float32), []
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
     optimizer.register_step_post_hook(lambda *_: calls.append("after"))
     run(optimizer, params, 1)
@@ -147,7 +147,7 @@ def test_hooks_run_around_the_step():
 
 def test_named_parameters_name_the_errors():
     model = nn.Linear(3, 2)
-    optimizer = came.CAME(model.named_parameters())
+    optimizer = came_optim.CAME(model.named_parameters())
     assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
     model.weight.grad = torch.ones(2, 3).to_sparse()
     with pytest.raises(RuntimeError, match="sparse gradients: that of parameter 0 'weight'"):
@@ -159,7 +159,7 @@ def test_version_counters_move(fused):
     p = nn.Parameter(torch.ones(3, 2))
     loss = (p * p).sum()
     p.grad = torch.ones(3, 2)
-    came.CAME([p], fused=fused).step()
+    came_optim.CAME([p], fused=fused).step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
@@ -167,7 +167,7 @@ def test_version_counters_move(fused):
 def test_memory_that_moves_is_followed():
     """`.data` of parameters may be swapped, and types changed, between steps."""
     params, others = parameters(torch.float32), parameters(torch.float32)
-    optimizer, twin = came.CAME(params), came.CAME(others)
+    optimizer, twin = came_optim.CAME(params), came_optim.CAME(others)
     for step in range(3):
         for p in params:
             p.data = p.data.clone()
@@ -184,7 +184,7 @@ def test_memory_that_moves_is_followed():
 
 def test_state_that_is_replaced_is_followed():
     params, others = parameters(torch.float32), parameters(torch.float32)
-    optimizer, twin = came.CAME(params), came.CAME(others)
+    optimizer, twin = came_optim.CAME(params), came_optim.CAME(others)
     for step in range(4):
         set_gradients(params, step)
         optimizer.step()
@@ -199,7 +199,7 @@ def test_state_that_is_replaced_is_followed():
 @pytest.mark.parametrize("mapping", [dict, OrderedDict, UserDict])
 def test_state_that_is_replaced_is_followed_in_whatever_mapping(mapping):
     params, others = parameters(torch.float32), parameters(torch.float32)
-    optimizer, twin = came.CAME(params), came.CAME(others)
+    optimizer, twin = came_optim.CAME(params), came_optim.CAME(others)
     run(optimizer, params, 1)
     optimizer.state = mapping(optimizer.state)
     for step in range(1, 4):
@@ -242,7 +242,7 @@ def test_grad_scaler_unscales_and_skips(word):
 @pytest.mark.parametrize("fused", [True, False])
 def test_scale_and_overflow_are_forgotten_after_their_step(fused):
     params, others = parameters(torch.float32), parameters(torch.float32)
-    optimizer, twin = came.CAME(params, fused=fused), came.CAME(others, fused=fused)
+    optimizer, twin = came_optim.CAME(params, fused=fused), came_optim.CAME(others, fused=fused)
     optimizer.grad_scale, optimizer.found_inf = torch.tensor(8.0), torch.tensor(1.0)
     run(optimizer, params, 1)
     del optimizer.grad_scale, optimizer.found_inf
@@ -252,7 +252,7 @@ def test_scale_and_overflow_are_forgotten_after_their_step(fused):
 
 
 def test_grad_scaler_serves_the_loop_itself():
-    assert not came.CAME(parameters(torch.float32), fused=False)._step_supports_amp_scaling
+    assert not came_optim.CAME(parameters(torch.float32), fused=False)._step_supports_amp_scaling
 
 
 @pytest.mark.parametrize("copier", [copy.deepcopy, lambda o: torch.load(save(o), weights_only=False)])
@@ -280,7 +280,7 @@ def save(thing):
 
 def test_autocast_training_learns():
     model = seeded(Block)
-    optimizer = came.CAME(model.parameters(), lr=1e-3, bias_correction=True)
+    optimizer = came_optim.CAME(model.parameters(), lr=1e-3, bias_correction=True)
     losses = []
     for _ in range(30):
         optimizer.zero_grad()
@@ -296,4 +296,4 @@ def test_nothing_warns():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         params = parameters(torch.float32)
-        run(came.CAME(params), params, 2)
+        run(came_optim.CAME(params), params, 2)

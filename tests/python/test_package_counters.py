@@ -4,7 +4,7 @@ import pytest
 import torch
 from package import OPTIMIZERS, make, parameters, raw, run, same, set_gradients
 
-import came
+import came_optim
 
 EDGE = 2**24
 SHAPES = [(4, 6), (5,), ()]
@@ -38,7 +38,7 @@ def test_counters_pass_the_edge_of_float32(word, fused):
 @pytest.mark.parametrize("given", GIVEN)
 def test_counters_go_on_from_whatever_is_given(given, fused, way):
     params = parameters(torch.float32, SHAPES)
-    optimizer = came.AdamW(params, fused=fused)
+    optimizer = came_optim.AdamW(params, fused=fused)
     run(optimizer, params, 1)
     state_dict = optimizer.state_dict()
     for slot in state_dict["state"].values() if way == "checkpoint" else optimizer.state.values():
@@ -51,8 +51,8 @@ def test_counters_go_on_from_whatever_is_given(given, fused, way):
 
 def test_released_and_compiled_steps_count_on():
     net = torch.nn.Linear(4, 3)
-    optimizer = came.AdamW(net.parameters())
-    came.gradient_release(net, optimizer)
+    optimizer = came_optim.AdamW(net.parameters())
+    came_optim.gradient_release(net, optimizer)
     for step in range(3):
         net(torch.ones(2, 4)).sum().backward()
         optimizer.step()
@@ -61,7 +61,7 @@ def test_released_and_compiled_steps_count_on():
                 slot["step"].fill_(EDGE)
     assert counts(optimizer) == [EDGE + 2.0] * 2
     params = parameters(torch.float32, SHAPES)
-    optimizer = came.AdamW(params)
+    optimizer = came_optim.AdamW(params)
     run(optimizer, params, 1)
     for slot in optimizer.state.values():
         slot["step"].fill_(EDGE)
@@ -80,7 +80,7 @@ def test_random_bits_do_not_repeat_at_the_edge():
         for count in range(EDGE - 2, EDGE + 3):
             p = torch.nn.Parameter(torch.ones(64, 64, dtype=torch.bfloat16))
             p.grad = torch.ones(64, 64, dtype=torch.bfloat16)
-            optimizer = came.SM3([p], lr=2.0**-9, beta1=0.0, stochastic_rounding=True)  # half of a spacing below 1
+            optimizer = came_optim.SM3([p], lr=2.0**-9, beta1=0.0, stochastic_rounding=True)  # half of a spacing below 1
             optimizer.param_groups[0]["fused"] = fused
             optimizer.step()
             p.data.fill_(1.0)
@@ -112,7 +112,7 @@ def default_dtype(request):
 @pytest.mark.parametrize("count", [1001, 70000, EDGE + 1])
 def test_counters_are_exact_whatever_the_default_type(count, given, fused, default_dtype):
     params = parameters(torch.float32, SHAPES)
-    optimizer = came.AdamW(params, fused=fused)
+    optimizer = came_optim.AdamW(params, fused=fused)
     run(optimizer, params, 1)
     state_dict = optimizer.state_dict()
     state_dict["state"][0]["step"] = GIVEN[given](count)
@@ -158,7 +158,7 @@ def test_a_default_device_changes_nothing(word, fused):
 
 def test_a_default_device_changes_no_compiled_step():
     params, others = parameters(torch.float32, SHAPES), parameters(torch.float32, SHAPES)
-    optimizer, twin = came.CAME(params), came.CAME(others)
+    optimizer, twin = came_optim.CAME(params), came_optim.CAME(others)
     torch._dynamo.reset()
     compiled = torch.compile(lambda: optimizer.step(), backend="aot_eager")
     for step in range(2):

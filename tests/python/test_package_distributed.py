@@ -3,7 +3,7 @@
 import os
 import socket
 
-import came
+import came_optim
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-FACTORED = (came.CAME, came.Adafactor, came.LAMB, came.SM3)
+FACTORED = (came_optim.CAME, came_optim.Adafactor, came_optim.LAMB, came_optim.SM3)
 
 
 def model():
@@ -35,12 +35,12 @@ def weights(net):
 
 def data_parallel(rank):
     net = DistributedDataParallel(model())
-    train(net, came.CAME(net.parameters(), lr=1e-2, bias_correction=True), rank)
+    train(net, came_optim.CAME(net.parameters(), lr=1e-2, bias_correction=True), rank)
     both = [torch.empty_like(weights(net)) for _ in range(2)]
     dist.all_gather(both, weights(net))
     assert torch.equal(*both)
     with pytest.raises(RuntimeError, match="model: trained by 2 processes, expected one"):
-        came.gradient_release(net, came.CAME(net.parameters()))
+        came_optim.gradient_release(net, came_optim.CAME(net.parameters()))
 
 
 def flat(rank, use_orig_params):
@@ -48,9 +48,9 @@ def flat(rank, use_orig_params):
     for cls in FACTORED:
         with pytest.raises(RuntimeError, match="flat piece of several .*FSDP1.*use data parallelism"):
             cls(net.parameters())
-    train(net, came.AdamW(net.parameters(), lr=1e-2), rank)
+    train(net, came_optim.AdamW(net.parameters(), lr=1e-2), rank)
     whole = model()
-    train(whole, came.AdamW(whole.parameters(), lr=1e-2))
+    train(whole, came_optim.AdamW(whole.parameters(), lr=1e-2))
     with FullyShardedDataParallel.summon_full_params(net):
         # Gradients are averaged over ranks in another order than over a batch.
         torch.testing.assert_close(weights(net), weights(whole), rtol=1e-5, atol=1e-6)
@@ -58,7 +58,7 @@ def flat(rank, use_orig_params):
 
 def sharded(rank):
     net = fully_shard(model(), mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
-    for cls in (*FACTORED, came.AdamW):
+    for cls in (*FACTORED, came_optim.AdamW):
         with pytest.raises(NotImplementedError, match="does not step DTensor parameters .*FSDP2"):
             cls(net.parameters())
 

@@ -9,8 +9,8 @@ from package import OPTIMIZERS, make, parameters, run, set_gradients
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-import came
-from came import native
+import came_optim
+from came_optim import native
 
 
 def weight():
@@ -20,35 +20,35 @@ def weight():
 @pytest.mark.parametrize(
     "cls, arguments, error, message",
     [
-        (came.CAME, {"lr": -1.0}, ValueError, "Invalid learning rate: -1.0"),
-        (came.CAME, {"lr": float("nan")}, ValueError, "Invalid learning rate: nan"),
-        (came.CAME, {"lr": "fast"}, TypeError, "lr: 'fast' \\(str\\) given, expected a number"),
-        (came.CAME, {"lr": None}, TypeError, "lr: None"),
-        (came.CAME, {"lr": torch.ones(2)}, ValueError, "Tensor lr must be 1-element"),
-        (came.CAME, {"betas": (0.9, 1.5, 0.9)}, ValueError, "betas\\[1\\] is 1.5, expected a number in \\[0, 1\\)"),
-        (came.CAME, {"betas": (0.9, 0.999)}, ValueError, "betas: \\(0.9, 0.999\\) given, expected 3 numbers"),
-        (came.CAME, {"betas": 0.9}, ValueError, "betas: 0.9 given"),
-        (came.CAME, {"betas": (0.9, "b", 0.9)}, TypeError, "betas\\[1\\]: 'b' \\(str\\) given, expected a number"),
-        (came.CAME, {"eps": (0.0, 1e-16)}, ValueError, "eps\\[0\\] is 0, expected a finite number > 0"),
-        (came.CAME, {"eps": 1e-30}, ValueError, "eps: 1e-30 given, expected 2 numbers"),
-        (came.CAME, {"clip_threshold": 0}, ValueError, "clip_threshold is 0, expected a number > 0"),
-        (came.CAME, {"weight_decay": -0.1}, ValueError, "weight_decay is -0.1, expected a finite number >= 0"),
-        (came.CAME, {"max_grad_norm": -1}, ValueError, "max_grad_norm is -1"),
-        (came.CAME, {"view": "rows"}, ValueError, "view: 'rows' given, expected one of auto, fold, last_two"),
-        (came.CAME, {"momentum_dtype": "int2"}, ValueError, "momentum_dtype: 'int2' given, expected one of"),
-        (came.CAME, {"momentum_dtype": torch.int32}, ValueError, "momentum_dtype: 'int32' given"),
-        (came.CAME, {"seed": -1}, ValueError, "seed: -1 given, expected a whole number"),
-        (came.CAME, {"seed": 0.5}, TypeError, "seed: 0.5 given"),
-        (came.CAME, {"cautious": "yes"}, TypeError, "cautious: 'yes' given, expected True or False"),
-        (came.Adam, {"amsgrad": True}, ValueError, "amsgrad: True given, expected False"),
-        (came.Adam, {"betas": (1.0, 0.9)}, ValueError, "betas\\[0\\] is 1, expected a number in"),
-        (came.AdamW, {"eps": -1e-8}, ValueError, "eps is -1e-08, expected a finite number >= 0"),
-        (came.SM3, {"beta1": 0.0, "cautious": True}, ValueError, "cautious is set with beta1 0"),
-        (came.Adafactor, {"lr": 1e-3, "relative_step": True}, ValueError, "Cannot combine manual `lr` \\(0.001\\) and `relative_step=True`"),
-        (came.Adafactor, {"relative_step": False}, ValueError, "lr: None given"),
-        (came.Adafactor, {"decay_rate": 0.8}, ValueError, "decay_rate is 0.8, expected a finite number <= 0"),
+        (came_optim.CAME, {"lr": -1.0}, ValueError, "Invalid learning rate: -1.0"),
+        (came_optim.CAME, {"lr": float("nan")}, ValueError, "Invalid learning rate: nan"),
+        (came_optim.CAME, {"lr": "fast"}, TypeError, "lr: 'fast' \\(str\\) given, expected a number"),
+        (came_optim.CAME, {"lr": None}, TypeError, "lr: None"),
+        (came_optim.CAME, {"lr": torch.ones(2)}, ValueError, "Tensor lr must be 1-element"),
+        (came_optim.CAME, {"betas": (0.9, 1.5, 0.9)}, ValueError, "betas\\[1\\] is 1.5, expected a number in \\[0, 1\\)"),
+        (came_optim.CAME, {"betas": (0.9, 0.999)}, ValueError, "betas: \\(0.9, 0.999\\) given, expected 3 numbers"),
+        (came_optim.CAME, {"betas": 0.9}, ValueError, "betas: 0.9 given"),
+        (came_optim.CAME, {"betas": (0.9, "b", 0.9)}, TypeError, "betas\\[1\\]: 'b' \\(str\\) given, expected a number"),
+        (came_optim.CAME, {"eps": (0.0, 1e-16)}, ValueError, "eps\\[0\\] is 0, expected a finite number > 0"),
+        (came_optim.CAME, {"eps": 1e-30}, ValueError, "eps: 1e-30 given, expected 2 numbers"),
+        (came_optim.CAME, {"clip_threshold": 0}, ValueError, "clip_threshold is 0, expected a number > 0"),
+        (came_optim.CAME, {"weight_decay": -0.1}, ValueError, "weight_decay is -0.1, expected a finite number >= 0"),
+        (came_optim.CAME, {"max_grad_norm": -1}, ValueError, "max_grad_norm is -1"),
+        (came_optim.CAME, {"view": "rows"}, ValueError, "view: 'rows' given, expected one of auto, fold, last_two"),
+        (came_optim.CAME, {"momentum_dtype": "int2"}, ValueError, "momentum_dtype: 'int2' given, expected one of"),
+        (came_optim.CAME, {"momentum_dtype": torch.int32}, ValueError, "momentum_dtype: 'int32' given"),
+        (came_optim.CAME, {"seed": -1}, ValueError, "seed: -1 given, expected a whole number"),
+        (came_optim.CAME, {"seed": 0.5}, TypeError, "seed: 0.5 given"),
+        (came_optim.CAME, {"cautious": "yes"}, TypeError, "cautious: 'yes' given, expected True or False"),
+        (came_optim.Adam, {"amsgrad": True}, ValueError, "amsgrad: True given, expected False"),
+        (came_optim.Adam, {"betas": (1.0, 0.9)}, ValueError, "betas\\[0\\] is 1, expected a number in"),
+        (came_optim.AdamW, {"eps": -1e-8}, ValueError, "eps is -1e-08, expected a finite number >= 0"),
+        (came_optim.SM3, {"beta1": 0.0, "cautious": True}, ValueError, "cautious is set with beta1 0"),
+        (came_optim.Adafactor, {"lr": 1e-3, "relative_step": True}, ValueError, "Cannot combine manual `lr` \\(0.001\\) and `relative_step=True`"),
+        (came_optim.Adafactor, {"relative_step": False}, ValueError, "lr: None given"),
+        (came_optim.Adafactor, {"decay_rate": 0.8}, ValueError, "decay_rate is 0.8, expected a finite number <= 0"),
         (
-            came.Adafactor,
+            came_optim.Adafactor,
             {"lr": 1e-3, "relative_step": False, "warmup_init": True},
             ValueError,
             "`warmup_init=True` requires `relative_step=True`",
@@ -61,12 +61,12 @@ def test_arguments(cls, arguments, error, message):
 
 
 def test_adafactor_takes_its_rate_from_the_step_unless_one_is_given():
-    optimizer = came.Adafactor([{"params": weight()}, {"params": weight(), "lr": 1e-3}])
+    optimizer = came_optim.Adafactor([{"params": weight()}, {"params": weight(), "lr": 1e-3}])
     assert [group["relative_step"] for group in optimizer.param_groups] == [True, False]
 
 
 def test_an_option_of_a_group_is_checked_when_it_is_added_and_when_it_changes():
-    optimizer = came.CAME(weight())
+    optimizer = came_optim.CAME(weight())
     with pytest.raises(ValueError, match="weight_decay is -1"):
         optimizer.add_param_group({"params": weight(), "weight_decay": -1.0})
     assert len(optimizer.param_groups) == 1
@@ -96,7 +96,7 @@ def test_what_cannot_be_differentiated_is_refused():
     p.retain_grad()
     p.grad = torch.ones(2, 2)
     with pytest.raises(RuntimeError, match="`differentiable` does not support `momentum_dtype`"):
-        came.CAME([p], differentiable=True, momentum_dtype="int8").step()
+        came_optim.CAME([p], differentiable=True, momentum_dtype="int8").step()
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -104,13 +104,13 @@ def test_sparse_gradients(fused):
     params = weight()
     params[0].grad = torch.ones(2, 3).to_sparse()
     with pytest.raises(RuntimeError, match="CAME does not support sparse gradients"):
-        came.CAME(params, fused=fused).step()
-    run(came.CAME(params, fused=fused), params, 1)
+        came_optim.CAME(params, fused=fused).step()
+    run(came_optim.CAME(params, fused=fused), params, 1)
 
 
 def test_sparse_gradients_after_dense_ones():
     params = weight()
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     run(optimizer, params, 1)
     params[0].grad = torch.ones(2, 3).to_sparse()
     with pytest.raises(RuntimeError, match="CAME does not support sparse gradients"):
@@ -119,14 +119,14 @@ def test_sparse_gradients_after_dense_ones():
 
 def test_complex_parameters():
     with pytest.raises(TypeError, match="CAME: parameter 0 is torch.complex64, expected real numbers"):
-        came.CAME([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
+        came_optim.CAME([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
 
 
 def test_float8_parameters():
     p = nn.Parameter(torch.ones(2, 2).to(torch.float8_e4m3fn), requires_grad=False)
     p.grad = torch.ones(2, 2).to(torch.float8_e4m3fn)
     with pytest.raises(TypeError, match="parameter 0: its parameter is torch.float8_e4m3fn, expected float64"):
-        came.CAME([p]).step()
+        came_optim.CAME([p]).step()
 
 
 class Wrapper(torch.Tensor):
@@ -161,9 +161,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_without_memory_of_their_own_are_refused_by_kind(kind, fused):
     with pytest.raises(TypeError, match=f"CAME: parameter 1 is {kind}.*expected a plain dense tensor"):
-        came.CAME([nn.Parameter(torch.ones(3, 4)), KINDS[kind]()], fused=fused)
+        came_optim.CAME([nn.Parameter(torch.ones(3, 4)), KINDS[kind]()], fused=fused)
     named = [("weight", nn.Parameter(torch.ones(3, 4)))]
-    optimizer = came.CAME(named, fused=fused)
+    optimizer = came_optim.CAME(named, fused=fused)
     with pytest.raises(TypeError, match=f"CAME: parameter 1 'odd' is {kind}"):
         optimizer.add_param_group({"params": [("odd", KINDS[kind]())]})
     assert len(optimizer.param_groups) == 1
@@ -194,9 +194,9 @@ class FlatParameter(nn.Parameter):
 )
 def test_flat_parameters_are_refused_with_advice(flat):
     for word in ("came", "adafactor", "lamb", "sm3"):
-        with pytest.raises(RuntimeError, match="flat piece of several .*use data parallelism .*came.AdamW"):
+        with pytest.raises(RuntimeError, match="flat piece of several .*use data parallelism .*came_optim.AdamW"):
             make(word, [flat()])
-    came.AdamW([flat()])  # to it a piece is as good as the whole
+    came_optim.AdamW([flat()])  # to it a piece is as good as the whole
 
 
 def marked(name, value):
@@ -208,7 +208,7 @@ def marked(name, value):
 def test_a_group_that_a_wrapper_flattens_is_refused():
     """As DeepSpeed's ZeRO 1 and 2 do to an optimizer they are given."""
     params = [nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(3))]
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     flat = nn.Parameter(torch.ones(9))
     flat.grad = torch.ones(9)
     optimizer.param_groups[0]["params"] = [flat]
@@ -220,12 +220,12 @@ def test_dtensors_are_refused():
     p = nn.Parameter(torch.ones(2))
     p._local_tensor, p.placements = p.data, ()
     with pytest.raises(NotImplementedError, match="does not step DTensor"):
-        came.CAME([p])
+        came_optim.CAME([p])
 
 
 def test_a_norm_over_two_places_is_refused():
     params = parameters(torch.float32)
-    optimizer = came.CAME([{"params": params[:2]}, {"params": params[2:], "fused": False}], max_grad_norm=1.0)
+    optimizer = came_optim.CAME([{"params": params[:2]}, {"params": params[2:], "fused": False}], max_grad_norm=1.0)
     set_gradients(params, 0)
     with pytest.raises(ValueError, match="max_grad_norm: the norm is over all parameters"):
         optimizer.step()
@@ -233,11 +233,11 @@ def test_a_norm_over_two_places_is_refused():
 
 def test_without_torch_the_names_say_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for name in [n for n in sys.modules if n.startswith("came.") and n not in ("came.native", "came.library")]:
+    for name in [n for n in sys.modules if n.startswith("came_optim.") and n not in ("came_optim.native", "came_optim.library")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(came.__dict__, "optimizers", raising=False)
-    with pytest.raises(ImportError, match="came.CAME needs PyTorch 2.4 or later: pip install torch"):
-        came.CAME  # noqa: B018
-    assert isinstance(came, types.ModuleType)
+    monkeypatch.delitem(came_optim.__dict__, "optimizers", raising=False)
+    with pytest.raises(ImportError, match="came_optim.CAME needs PyTorch 2.4 or later: pip install torch"):
+        came_optim.CAME  # noqa: B018
+    assert isinstance(came_optim, types.ModuleType)
     with pytest.raises(AttributeError, match="has no attribute 'Lion'"):
-        came.Lion  # noqa: B018
+        came_optim.Lion  # noqa: B018

@@ -6,9 +6,9 @@ from importlib import import_module
 
 import pytest
 
-import came
+import came_optim
 
-MODULES = [name for _, name, _ in pkgutil.walk_packages(came.__path__, "came.")]
+MODULES = [name for _, name, _ in pkgutil.walk_packages(came_optim.__path__, "came_optim.")]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -17,6 +17,6 @@ def test_examples(name):
 
 
 def test_every_public_class_and_function_has_an_example():
-    for name in came.__all__:
+    for name in came_optim.__all__:
         if name != "__version__":
-            assert ">>> " in (getattr(came, name).__doc__ or ""), name
+            assert ">>> " in (getattr(came_optim, name).__doc__ or ""), name

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-import came
-from came import binding
-from came.handles import handles
-from came.lender import Borrower, Lender
+import came_optim
+from came_optim import binding
+from came_optim.handles import handles
+from came_optim.lender import Borrower, Lender
 
 SHAPES = [(), (1,), (5,), (3, 4), (1, 7), (0, 3), (2, 3, 4), (2, 1, 3, 1)]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -22,7 +22,7 @@ def lenders():
 
 
 def borrower(params, kind="handles"):
-    optimizer = came.AdamW(params)
+    optimizer = came_optim.AdamW(params)
     optimizer.step()
     call = optimizer._bindings[0].call
     return Borrower.of(lenders()[kind], call, params), call
@@ -108,7 +108,7 @@ class Returning(TorchFunctionMode):
 def test_what_is_no_tensor_is_no_gradient(grad):
     p = nn.Parameter(torch.randn(3, 4))
     p.grad = torch.randn(3, 4)
-    optimizer = came.AdamW([p])
+    optimizer = came_optim.AdamW([p])
     optimizer.step()
     before = p.detach().clone()
     with Returning(grad), pytest.raises((AttributeError, TypeError)):
@@ -125,7 +125,7 @@ def test_classes_of_ones_own_are_read_as_a_whole(role):
 
     p = nn.Parameter(torch.randn(3, 4))
     q = nn.Parameter(p.detach().clone())
-    optimizers = [came.CAME([p]), came.CAME([q])]
+    optimizers = [came_optim.CAME([p]), came_optim.CAME([q])]
     for step in range(4):
         p.grad = torch.randn(3, 4)
         q.grad = p.grad.clone()
@@ -144,7 +144,7 @@ def test_steps_by_handles_are_steps_by_dlpack(monkeypatch):
         monkeypatch.setattr(binding, "lender", lambda: lenders()[kind])
         torch.manual_seed(1)
         params = made(torch.float32)
-        optimizer = came.CAME(params, lr=1e-2)
+        optimizer = came_optim.CAME(params, lr=1e-2)
         for _ in range(5):
             for p in params:
                 p.grad = torch.randn(p.shape)

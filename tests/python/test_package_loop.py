@@ -9,7 +9,7 @@ import pytest
 import torch
 from package import EPSILON, MOMENTA, OPTIMIZERS, SHAPES, make, parameters, run, set_gradients
 
-import came
+import came_optim
 
 STEPS = 20
 UNITS = 64  # of the last place of the displacement
@@ -120,7 +120,7 @@ def test_the_relative_step_falls_in_the_end(warmup_init):
     """Beyond 10000 steps 1/sqrt(step) is the smaller one."""
     sides = [parameters(torch.float64) for _ in range(2)]
     for params, fused in zip(sides, (True, False)):
-        optimizer = came.Adafactor(params, fused=fused, warmup_init=warmup_init)
+        optimizer = came_optim.Adafactor(params, fused=fused, warmup_init=warmup_init)
         run(optimizer, params, 1)
         for slot in optimizer.state.values():
             slot["step"].fill_(40000)
@@ -157,7 +157,7 @@ def test_strided_parameters_step_as_contiguous_ones(word):
 
 def test_strided_gradients_step_as_contiguous_ones():
     dense, loose = parameters(torch.float32), parameters(torch.float32)
-    optimizers = came.CAME(dense), came.CAME(loose)
+    optimizers = came_optim.CAME(dense), came_optim.CAME(loose)
     for step in range(3):
         for params in (dense, loose):
             set_gradients(params, step)
@@ -175,7 +175,7 @@ def test_gradients_of_another_type():
         return
     sides = [parameters(torch.bfloat16, SHAPES[:4]) for _ in range(2)]
     for fused, params in zip((True, False), sides):
-        optimizer = came.CAME(params, lr=1e-2, fused=fused)
+        optimizer = came_optim.CAME(params, lr=1e-2, fused=fused)
         for step in range(4):
             generator = torch.Generator().manual_seed(step)
             for p in params:

@@ -7,8 +7,8 @@ import torch
 from package import parameters, raw, same, set_gradients
 from torch import nn
 
-import came
-from came import binding, state
+import came_optim
+from came_optim import binding, state
 
 COUNT, MIDDLE = 120, 57
 SHAPES = [(4, 6) if k % 3 else (5,) for k in range(COUNT)]
@@ -16,7 +16,7 @@ SHAPES[MIDDLE] = (4, 6)
 WAYS = ["kernels", "loop", "no handles"]
 
 
-def grown(optimizer_class=came.AdamW, way="kernels", count=COUNT, **options):
+def grown(optimizer_class=came_optim.AdamW, way="kernels", count=COUNT, **options):
     """An optimizer of many parameters after three steps."""
     params = parameters(torch.float32, SHAPES[:count])
     optimizer = optimizer_class(params, lr=0.1, fused=False if way == "loop" else None, **options)
@@ -115,7 +115,7 @@ def test_one_state_tensor_of_many_is_followed(change, name, way):
 @pytest.mark.parametrize("change", [assign, set_data, set_storage])
 def test_other_numbers_are_used_at_once(change):
     """A momentum that is set to zero, in other memory than it was bound in."""
-    (params, optimizer), (others, twin) = grown(came.CAME), grown(came.CAME)
+    (params, optimizer), (others, twin) = grown(came_optim.CAME), grown(came_optim.CAME)
     slot = optimizer.state[params[MIDDLE]]
     change(slot, "exp_avg", slot["exp_avg"])
     slot["exp_avg"].zero_()
@@ -251,7 +251,7 @@ def test_classes_of_ones_own_are_looked_at_too(kind):
     params = parameters(torch.float32, SHAPES)
     if kind is nn.Parameter:
         params[MIDDLE].__class__ = Own
-    optimizer = came.AdamW(params)
+    optimizer = came_optim.AdamW(params)
     for step in range(3):
         set_gradients(params, step)
         params[MIDDLE].grad = params[MIDDLE].grad.as_subclass(Own) if kind is torch.Tensor else params[MIDDLE].grad
@@ -270,7 +270,7 @@ def test_classes_of_ones_own_are_looked_at_too(kind):
 @pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq_row", "exp_avg_res_col", "step"])
 def test_an_entry_that_was_deleted_is_not_made_up(name, fused):
     params = parameters(torch.float32, SHAPES)
-    optimizer = came.CAME([{"params": params[:50]}, {"params": params[50:], "lr": 1e-3}], fused=fused)
+    optimizer = came_optim.CAME([{"params": params[:50]}, {"params": params[50:], "lr": 1e-3}], fused=fused)
     set_gradients(params, 0)
     optimizer.step()
     kept = optimizer.state[params[MIDDLE]].pop(name)
@@ -303,7 +303,7 @@ def test_a_slot_that_is_emptied_begins_anew(empty):
 @pytest.mark.parametrize("fused", [None, False])
 def test_what_an_option_adds_later_begins_as_zeros(fused):
     params = parameters(torch.float32, SHAPES)
-    optimizer = came.CAME(params, fused=fused)
+    optimizer = came_optim.CAME(params, fused=fused)
     for confidence in (False, True, True):
         set_gradients(params, 0)
         optimizer.param_groups[0]["confidence_1d"] = confidence
@@ -336,8 +336,8 @@ def test_a_slot_that_somebody_holds_stays_the_slot():
 def released():
     torch.manual_seed(0)
     net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(60)))
-    optimizer = came.AdamW(net.parameters(), lr=0.1)
-    came.gradient_release(net, optimizer)
+    optimizer = came_optim.AdamW(net.parameters(), lr=0.1)
+    came_optim.gradient_release(net, optimizer)
     params = list(net.parameters())
     for _ in range(2):
         net(torch.ones(2, 4)).sum().backward()

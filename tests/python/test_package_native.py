@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import came
-from came import lender, library, native
+import came_optim
+from came_optim import lender, library, native
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -39,7 +39,7 @@ def call(code, python=sys.executable, **environment):
 
 @pytest.mark.parametrize("version", PYTHONS)
 def test_steps_plain_buffers_in_every_python(version):
-    code = "import doctest, came.native; print(doctest.testmod(came.native))"
+    code = "import doctest, came_optim.native; print(doctest.testmod(came_optim.native))"
     assert re.fullmatch(r"TestResults\(failed=0, attempted=1\d\)\n", call(code, PYTHONS[version]))
 
 
@@ -54,27 +54,27 @@ def test_steps_numpy_buffers_without_torch(version):
 
 
 def test_importing_the_package_imports_no_torch():
-    assert call("import came, came.native, sys; print('torch' in sys.modules)") == "False\n"
+    assert call("import came_optim, came_optim.native, sys; print('torch' in sys.modules)") == "False\n"
 
 
 def test_a_missing_library_says_where_it_was_looked_for_and_how_to_build_it(tmp_path):
     wanted = tmp_path / "nowhere.so"
-    text = call("from came import native; native.options('came')", CAME_LIBRARY=str(wanted))
+    text = call("from came_optim import native; native.options('came')", CAME_LIBRARY=str(wanted))
     assert f"ImportError: libcame: looked for {wanted}: no such file; build it with `make build`" in text
 
 
 def test_without_a_build_all_places_are_named(tmp_path):
-    shutil.copytree(ROOT / "python" / "came", tmp_path / "came")
+    shutil.copytree(ROOT / "python" / "came_optim", tmp_path / "came_optim")
     settings = {"PYTHONPATH": str(tmp_path), "CAME_LIBRARY": ""}
-    text = call("from came import native; native.options('came')", **settings)
-    assert f"looked for {tmp_path / 'came' / 'lib' / 'libcame.so'}: no such file" in text
+    text = call("from came_optim import native; native.options('came')", **settings)
+    assert f"looked for {tmp_path / 'came_optim' / 'lib' / 'libcame.so'}: no such file" in text
     assert "pip install ." in text
 
 
 def test_something_that_is_no_library_is_named(tmp_path):
     wrong = tmp_path / "libcame.so"
     wrong.write_text("not a library")
-    text = call("from came import native; native.options('came')", CAME_LIBRARY=str(wrong))
+    text = call("from came_optim import native; native.options('came')", CAME_LIBRARY=str(wrong))
     assert f"ImportError: libcame: {wrong} cannot be loaded: " in text and "make build" in text
 
 
@@ -82,13 +82,13 @@ def test_a_library_of_another_abi_is_refused(tmp_path):
     source, built = tmp_path / "other.c", tmp_path / "libcame.so"
     source.write_text("int came_abi_version(void) { return 7; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", built, source], check=True)
-    text = call("from came import native; native.options('came')", CAME_LIBRARY=str(built))
+    text = call("from came_optim import native; native.options('came')", CAME_LIBRARY=str(built))
     assert f"libcame: {built} has version 7 of the ABI, expected 1, that of this package" in text
 
 
 def test_versions_agree_with_the_header():
     header = (ROOT / "include" / "came" / "version.h").read_text()
-    assert re.search(r'CAME_VERSION_STRING "(.*)"', header)[1] == came.__version__
+    assert re.search(r'CAME_VERSION_STRING "(.*)"', header)[1] == came_optim.__version__
     assert int(re.search(r"CAME_ABI_VERSION (\d+)", header)[1]) == library.ABI_VERSION
 
 

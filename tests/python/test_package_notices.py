@@ -6,11 +6,11 @@ from package import parameters, run, same, set_gradients
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-import came
-from came import binding
+import came_optim
+from came_optim import binding
 
 
-def matrix(optimizer_class=came.CAME, **options):
+def matrix(optimizer_class=came_optim.CAME, **options):
     p = nn.Parameter(torch.ones(3, 2))
     p.grad = torch.ones(3, 2)
     return p, optimizer_class([p], **options)
@@ -38,7 +38,7 @@ def test_a_hook_may_come_and_change_the_arguments():
 
 
 def test_a_profiler_sees_the_step():
-    _, optimizer = matrix(came.AdamW)
+    _, optimizer = matrix(came_optim.AdamW)
     optimizer.step()
     with torch.profiler.profile() as profile:
         optimizer.step()
@@ -59,7 +59,7 @@ def test_a_step_of_ones_own_runs_hooks_as_often_as_torch_does():
         optimizer.step()
         return made
 
-    assert calls(came.CAME) == calls(torch.optim.SGD)
+    assert calls(came_optim.CAME) == calls(torch.optim.SGD)
 
 
 def test_schedulers_find_the_step_they_expect(recwarn):
@@ -79,7 +79,7 @@ def counts(params):
 
 def test_every_step_raises_every_counter_by_one():
     params = parameters(torch.float32)
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     for step in range(4):
         set_gradients(params, step)
         before = counts(params)
@@ -89,7 +89,7 @@ def test_every_step_raises_every_counter_by_one():
 
 def test_only_what_was_stepped_has_its_counter_raised():
     params = parameters(torch.float32, [(3, 2), (4,), (2, 2)])
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     run(optimizer, params, 3)
     params[1].grad = None
     before = counts(params)
@@ -100,7 +100,7 @@ def test_only_what_was_stepped_has_its_counter_raised():
 def test_counters_of_swapped_tensors_are_followed():
     """The same memory behind the same parameter, and another counter."""
     params = parameters(torch.float32, [(3, 2), (4,)])
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     run(optimizer, params, 4)
     params[0].grad = None
     torch.utils.swap_tensors(params[0], nn.Parameter(params[0].data))
@@ -145,7 +145,7 @@ def test_saved_tensors_are_known_to_be_old_at_any_step():
 
 def test_gradients_may_come_and_go():
     params, others = parameters(torch.float32), parameters(torch.float32)
-    optimizer, twin = came.CAME(params), came.CAME(others, fused=False)
+    optimizer, twin = came_optim.CAME(params), came_optim.CAME(others, fused=False)
     for step in range(6):
         for own, ps in ((optimizer, params), (twin, others)):
             set_gradients(ps, step)
@@ -183,7 +183,7 @@ def test_a_class_may_have_gradients_of_its_own():
     p, q = Mine(torch.ones(3, 2)), nn.Parameter(torch.ones(3, 2))
     p.grad, q.grad = torch.full((3, 2), 2.0), torch.full((3, 2), 2.0)
     for param in (p, q):
-        optimizer = came.SM3([param], lr=0.1)
+        optimizer = came_optim.SM3([param], lr=0.1)
         optimizer.step()
         optimizer.step()
     assert same(p.data, q.data)
@@ -212,7 +212,7 @@ def test_negated_gradients_are_read_with_their_sign(shape, lends, monkeypatch):
     if not lends:
         monkeypatch.setattr(binding, "lender", lambda: None)
     p, q = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.ones(shape))
-    optimizer, twin = came.AdamW([p]), came.AdamW([q])
+    optimizer, twin = came_optim.AdamW([p]), came_optim.AdamW([q])
     for step in range(3):
         grad = torch.full(shape, step + 1.0)
         p.grad, q.grad = torch._neg_view(-grad), grad
@@ -225,7 +225,7 @@ def test_negated_gradients_are_read_with_their_sign(shape, lends, monkeypatch):
 def test_imaginary_parts_of_conjugates_are_read_with_their_sign():
     """As autograd leaves them for one number: after steps with plain gradients, too."""
     p, q = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(()))
-    optimizer, twin = came.AdamW([p]), came.AdamW([q])
+    optimizer, twin = came_optim.AdamW([p]), came_optim.AdamW([q])
     for imaginary in (False, False, True, True):
         value = torch.complex(torch.tensor(1.0), torch.tensor(-2.0)).conj().imag
         assert value.is_neg()
@@ -238,7 +238,7 @@ def test_imaginary_parts_of_conjugates_are_read_with_their_sign():
 def test_one_matrix_of_many_may_turn_negated():
     shapes = [(3, 2)] * 100
     params, others = parameters(torch.float32, shapes), parameters(torch.float32, shapes)
-    optimizer, twin = came.CAME(params), came.CAME(others)
+    optimizer, twin = came_optim.CAME(params), came_optim.CAME(others)
     for step in range(4):
         set_gradients(params, step)
         set_gradients(others, step)
@@ -252,4 +252,4 @@ def test_one_matrix_of_many_may_turn_negated():
 
 def test_negated_parameters_are_refused():
     with pytest.raises(TypeError, match=r"parameter 0 has the neg bit.*resolve_neg\(\)"):
-        came.CAME([nn.Parameter(torch._neg_view(torch.ones(3, 2)))])
+        came_optim.CAME([nn.Parameter(torch._neg_view(torch.ones(3, 2)))])

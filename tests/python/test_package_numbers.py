@@ -7,8 +7,8 @@ import torch
 from package import OPTIMIZERS, make, parameters, raw, run, set_gradients
 from torch import nn
 
-import came
-from came.loop.subject import blend
+import came_optim
+from came_optim.loop.subject import blend
 
 SMALL_BETAS = [0.0, 1e-10, 0.1, 0.3, 0.499]
 
@@ -60,9 +60,9 @@ def test_averages_forget_what_has_no_weight(word, beta):
 def test_adam_with_small_betas_is_that_of_torch(cls, betas):
     """Twice f32 arithmetic of a few roundings a step; a step is a tenth or so."""
     results = []
-    for made in (getattr(came, cls), getattr(torch.optim, cls)):
+    for made in (getattr(came_optim, cls), getattr(torch.optim, cls)):
         p = nn.Parameter(torch.ones(4, 6))
-        optimizer = made([p], lr=1e-3, betas=betas, **({"fused": False} if made is getattr(came, cls) else {}))
+        optimizer = made([p], lr=1e-3, betas=betas, **({"fused": False} if made is getattr(came_optim, cls) else {}))
         for magnitude in (1e4, 1e-4, 1.0):
             p.grad = torch.linspace(-1, 1, 24).reshape(4, 6) * magnitude
             optimizer.step()
@@ -102,7 +102,7 @@ def test_cautious_compares_signs(word, scale):
 def test_a_gradient_that_its_factor_makes_zero_keeps_its_sign():
     """The momentum is as it was, its sign that of the gradient: 1e-30 / 2**60 is zero in f32."""
     p = nn.Parameter(torch.ones(8))
-    optimizer = came.AdamW([p], fused=False, cautious=True, weight_decay=0.0)
+    optimizer = came_optim.AdamW([p], fused=False, cautious=True, weight_decay=0.0)
     p.grad = torch.ones(8)
     optimizer.step()
     for sign, moves in ((1.0, True), (-1.0, False), (0.0, False), (math.nan, False)):
@@ -118,7 +118,7 @@ def test_a_gradient_that_its_factor_makes_zero_keeps_its_sign():
 
 def test_with_l2_the_gradient_has_the_sign_of_the_sum():
     p = nn.Parameter(torch.full((4,), 100.0))
-    optimizer = came.Adam([p], lr=0.1, fused=False, cautious=True, weight_decay=0.1)
+    optimizer = came_optim.Adam([p], lr=0.1, fused=False, cautious=True, weight_decay=0.1)
     p.grad = torch.full((4,), -1.0)  # beside 10 from the decay
     optimizer.step()
     assert (p < 100.0).all()
@@ -159,7 +159,7 @@ def test_rows_that_sleep_beside_huge_ones_stay_finite(word):
 
 def two_groups(**options):
     params = parameters(torch.float32, [(4, 6), (5,), (2, 3), (7,)])
-    optimizer = came.AdamW([{"params": params[:2]}, {"params": params[2:]}], fused=False, **options)
+    optimizer = came_optim.AdamW([{"params": params[:2]}, {"params": params[2:]}], fused=False, **options)
     run(optimizer, params, 2)
     set_gradients(params, 2)
     return params, optimizer
@@ -228,7 +228,7 @@ def test_a_norm_over_no_gradient_is_nothing():
 @pytest.mark.parametrize("cls", ["Adam", "AdamW"])
 def test_eps_may_be_zero_as_in_torch(cls, fused):
     sides = []
-    for made, options in ((getattr(came, cls), {"fused": fused}), (getattr(torch.optim, cls), {})):
+    for made, options in ((getattr(came_optim, cls), {"fused": fused}), (getattr(torch.optim, cls), {})):
         p = nn.Parameter(torch.ones(4))
         p.grad = torch.tensor([1.0, -2.0, 1e-20, 3.0])
         made([p], lr=0.1, eps=0, **options).step()

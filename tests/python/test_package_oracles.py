@@ -6,18 +6,18 @@ import torch
 import transformers
 from package import Block, Convolutions, seeded
 
-import came
+import came_optim
 
 STEPS = 500
 FIXED = {"scale_parameter": False, "relative_step": False}
 # name: (ours, theirs, their arguments, ours beside them)
 PAIRS = {
-    "came": (came.CAME, came_pytorch.CAME, {"lr": 1e-3}, {"view": "last_two"}),
-    "adamw": (came.AdamW, torch.optim.AdamW, {"weight_decay": 0.0}, {}),
-    "adam": (came.Adam, torch.optim.Adam, {}, {}),
-    "adafactor": (came.Adafactor, transformers.Adafactor, {}, {"view": "last_two"}),
+    "came": (came_optim.CAME, came_pytorch.CAME, {"lr": 1e-3}, {"view": "last_two"}),
+    "adamw": (came_optim.AdamW, torch.optim.AdamW, {"weight_decay": 0.0}, {}),
+    "adam": (came_optim.Adam, torch.optim.Adam, {}, {}),
+    "adafactor": (came_optim.Adafactor, transformers.Adafactor, {}, {"view": "last_two"}),
     "adafactor with momentum": (
-        came.Adafactor,
+        came_optim.Adafactor,
         transformers.Adafactor,
         {"lr": 1e-3, "beta1": 0.9, **FIXED},
         {"view": "last_two"},

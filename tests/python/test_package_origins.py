@@ -9,7 +9,7 @@ import torch
 import transformers
 from package import OPTIMIZERS, make, parameters, raw, run, same, set_gradients
 
-import came
+import came_optim
 
 SHAPES = [(4, 6), (5,), (3, 2, 2), (2, 3)]
 WORDS = list(OPTIMIZERS)
@@ -106,7 +106,7 @@ def test_torch_loads_ours(cls):
     """Counters in float64 and what we add to groups included; by each of its implementations."""
     for options in ({"foreach": False}, {"foreach": True}, {"fused": True}):
         params, others = parameters(torch.float64, SHAPES), parameters(torch.float64, SHAPES)
-        ours, theirs = getattr(came, cls.__name__)(params, lr=0.1), cls(others, lr=0.1, **options)
+        ours, theirs = getattr(came_optim, cls.__name__)(params, lr=0.1), cls(others, lr=0.1, **options)
         run(ours, params, 3)
         for p, q in zip(params, others):
             q.data.copy_(p.data)
@@ -122,7 +122,7 @@ def with_options(optimizer, options):
 
 def test_came_pytorch_loads_ours():
     params, others = parameters(torch.float64, SHAPES), parameters(torch.float64, SHAPES)
-    ours, theirs = came.CAME(params, lr=0.1, view="last_two"), came_pytorch.CAME(others, lr=0.1)
+    ours, theirs = came_optim.CAME(params, lr=0.1, view="last_two"), came_pytorch.CAME(others, lr=0.1)
     run(ours, params, 3)
     for p, q in zip(params, others):
         q.data.copy_(p.data)
@@ -135,10 +135,10 @@ def test_came_pytorch_loads_ours():
 def test_groups_that_tell_nothing_are_believed():
     """As a program may write them that keeps the state alone."""
     params = parameters(torch.float32, SHAPES)
-    other = came.AdamW(params)
+    other = came_optim.AdamW(params)
     run(other, params, 1)
     bare = {"state": other.state_dict()["state"], "param_groups": [{"params": [0, 1, 2, 3], "lr": 0.5}]}
-    optimizer = came.AdamW(params, betas=(0.8, 0.9))
+    optimizer = came_optim.AdamW(params, betas=(0.8, 0.9))
     optimizer.load_state_dict(bare)
     assert optimizer.param_groups[0]["betas"] == (0.8, 0.9) and optimizer.param_groups[0]["lr"] == 0.5
 
@@ -177,11 +177,11 @@ def test_a_checkpoint_that_lacks_an_entry_is_refused(word, options, number, name
 
 def test_a_parameter_without_state_never_had_a_gradient():
     params = parameters(torch.float32, SHAPES)
-    other = came.CAME(params)
+    other = came_optim.CAME(params)
     set_gradients(params, 0)
     params[2].grad = None
     other.step()
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     optimizer.load_state_dict(other.state_dict())
     set_gradients(params, 1)
     optimizer.step()
@@ -201,7 +201,7 @@ def test_a_parameter_without_state_never_had_a_gradient():
 )
 def test_state_that_does_not_fit_is_refused_when_it_is_loaded(change, message):
     params = parameters(torch.float32, SHAPES)
-    other = came.AdamW(params)
+    other = came_optim.AdamW(params)
     run(other, params, 1)
     state_dict = copy.deepcopy(other.state_dict())
     change(state_dict["state"][0])
@@ -215,7 +215,7 @@ def test_what_the_other_package_does_not_know_begins_as_zeros():
     params = parameters(torch.float32, SHAPES)
     theirs = came_pytorch.CAME(params, lr=1e-3)
     run(theirs, params, 2)
-    ours = came.CAME(params, confidence_1d=True)
+    ours = came_optim.CAME(params, confidence_1d=True)
     ours.load_state_dict(theirs.state_dict())
     run(ours, params, 1)
     assert ours.state[params[1]]["exp_avg_res"].any() and ours.state[params[1]]["step"] == 3
@@ -224,7 +224,7 @@ def test_what_the_other_package_does_not_know_begins_as_zeros():
 @pytest.mark.parametrize("copier", [copy.deepcopy, lambda o: reloaded(o)])
 def test_options_may_add_state_after_loading(copier):
     params = parameters(torch.float32, SHAPES)
-    optimizer = came.CAME(params)
+    optimizer = came_optim.CAME(params)
     run(optimizer, params, 2)
     other = copier(optimizer)
     other.param_groups[0]["confidence_1d"] = True
@@ -234,7 +234,7 @@ def test_options_may_add_state_after_loading(copier):
 
 
 def reloaded(optimizer):
-    other = came.CAME(optimizer.param_groups[0]["params"])
+    other = came_optim.CAME(optimizer.param_groups[0]["params"])
     other.load_state_dict(optimizer.state_dict())
     return other
 
@@ -243,7 +243,7 @@ def test_transformers_loads_into_adafactor_alone():
     params = parameters(torch.float32, SHAPES)
     theirs = transformers.Adafactor(params, beta1=0.9)
     run(theirs, params, 1)
-    came.Adafactor(params, beta1=0.9).load_state_dict(theirs.state_dict())
+    came_optim.Adafactor(params, beta1=0.9).load_state_dict(theirs.state_dict())
     for word in set(WORDS) - {"adafactor"}:
         with pytest.raises(ValueError, match="the checkpoint is of Adafactor"):
             make(word, params).load_state_dict(theirs.state_dict())

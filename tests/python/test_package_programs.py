@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForPreTraining
 
-import came
+import came_optim
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "python"
@@ -68,4 +68,4 @@ def test_the_documented_table_is_what_estimate_prints():
     with torch.device("meta"):
         config = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
         bert = BertForPreTraining(config)
-    assert f"```\n{came.estimate(bert)}\n```" in (ROOT / "docs" / "python.md").read_text()
+    assert f"```\n{came_optim.estimate(bert)}\n```" in (ROOT / "docs" / "python.md").read_text()

@@ -1,11 +1,11 @@
-"""came.gradient_release: the same steps during backward, and never two gradients at once.  came.estimate: what was said is so."""
+"""came_optim.gradient_release: the same steps during backward, and never two gradients at once.  came_optim.estimate: what was said is so."""
 
 import pytest
 import torch
 from package import OPTIMIZERS, Block, make, parameters, run, same, seeded
 from torch import nn
 
-import came
+import came_optim
 
 
 def train(model, optimizer, steps, scheduler=None):
@@ -21,7 +21,7 @@ def train(model, optimizer, steps, scheduler=None):
 def test_released_steps_change_no_bit(word):
     models = [seeded(Block).to(torch.bfloat16) for _ in range(2)]
     optimizers = [make(word, model.parameters(), stochastic_rounding=True) for model in models]
-    release = came.gradient_release(models[1], optimizers[1])
+    release = came_optim.gradient_release(models[1], optimizers[1])
     for model, optimizer in zip(models, optimizers):
         train(model, optimizer, 4)
     assert all(p.grad is None for p in models[1].parameters())
@@ -36,18 +36,18 @@ def test_groups_and_schedulers_are_followed():
     models = [seeded(Block) for _ in range(2)]
     for k, model in enumerate(models):
         params = list(model.parameters())
-        optimizer = came.CAME([{"params": params[:3], "lr": 1e-2}, {"params": params[3:], "weight_decay": 0.1}])
+        optimizer = came_optim.CAME([{"params": params[:3], "lr": 1e-2}, {"params": params[3:], "weight_decay": 0.1}])
         if k:
-            came.gradient_release(model, optimizer)
+            came_optim.gradient_release(model, optimizer)
         train(model, optimizer, 4, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
     assert all(same(p, q) for p, q in zip(*(m.parameters() for m in models)))
 
 
 def test_checkpoints_resume_released_runs():
     model, other = seeded(Block), seeded(Block)
-    straight, first = (came.CAME(m.parameters()) for m in (model, other))
+    straight, first = (came_optim.CAME(m.parameters()) for m in (model, other))
     train(model, straight, 4)
-    came.gradient_release(other, first)
+    came_optim.gradient_release(other, first)
     train(other, first, 2)
     first.load_state_dict(first.state_dict())
     for step in (2, 3):
@@ -58,8 +58,8 @@ def test_checkpoints_resume_released_runs():
 
 def test_at_most_one_gradient_lives():
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(6)))
-    optimizer = came.CAME(model.parameters())
-    came.gradient_release(model, optimizer)
+    optimizer = came_optim.CAME(model.parameters())
+    came_optim.gradient_release(model, optimizer)
     alive = []
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(lambda _: alive.append(sum(q.grad is not None for q in model.parameters())))
@@ -69,8 +69,8 @@ def test_at_most_one_gradient_lives():
 
 def test_accumulation_is_refused():
     model = nn.Linear(3, 2)
-    optimizer = came.CAME(model.named_parameters())
-    came.gradient_release(model, optimizer)
+    optimizer = came_optim.CAME(model.named_parameters())
+    came_optim.gradient_release(model, optimizer)
     model(torch.ones(1, 3)).sum().backward()
     with pytest.raises(RuntimeError, match="parameter . '(weight|bias)' has its second gradient.*cannot be accumulated"):
         model(torch.ones(1, 3)).sum().backward()
@@ -82,21 +82,21 @@ def test_several_processes_are_refused(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.raises(RuntimeError, match="model: trained by 2 processes, expected one"):
-        came.gradient_release(model, came.CAME(model.parameters()))
+        came_optim.gradient_release(model, came_optim.CAME(model.parameters()))
 
 
 def test_what_cannot_be_released_is_refused():
     model = nn.Linear(3, 2)
     with pytest.raises(ValueError, match="max_grad_norm: is set, expected 0"):
-        came.gradient_release(model, came.CAME(model.parameters(), max_grad_norm=1.0))
-    with pytest.raises(TypeError, match="optimizer: SGD given, expected one of came's"):
-        came.gradient_release(model, torch.optim.SGD(model.parameters()))
+        came_optim.gradient_release(model, came_optim.CAME(model.parameters(), max_grad_norm=1.0))
+    with pytest.raises(TypeError, match="optimizer: SGD given, expected one of came_optim's"):
+        came_optim.gradient_release(model, torch.optim.SGD(model.parameters()))
     with pytest.raises(ValueError, match="optimizer: has no parameter 'bias' of the model"):
-        came.gradient_release(model, came.CAME([model.weight]))
-    optimizer = came.CAME(model.parameters())
-    came.gradient_release(model, optimizer)
+        came_optim.gradient_release(model, came_optim.CAME([model.weight]))
+    optimizer = came_optim.CAME(model.parameters())
+    came_optim.gradient_release(model, optimizer)
     with pytest.raises(RuntimeError, match="released already"):
-        came.gradient_release(model, optimizer)
+        came_optim.gradient_release(model, optimizer)
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum_dtype": "int8"}], ids=str)
@@ -104,7 +104,7 @@ def test_what_cannot_be_released_is_refused():
 def test_estimate_is_what_is_allocated(word, options):
     model = seeded(Block).to(torch.bfloat16)
     optimizer = make(word, model.parameters(), **options)
-    (row,) = came.estimate(model, optimizer)
+    (row,) = came_optim.estimate(model, optimizer)
     run(optimizer, list(model.parameters()), 1)
     (binding,) = optimizer._bindings
     state = sum(s.nbytes for s in binding.states)
@@ -116,25 +116,25 @@ def test_estimate_is_what_is_allocated(word, options):
 def test_estimate_takes_classes_words_and_shapes():
     shapes = [(64, 32), (32,)]
     of_class, of_word, of_shapes = (
-        came.estimate(parameters(torch.float32, shapes), came.CAME),
-        came.estimate(parameters(torch.float32, shapes), "came"),
-        came.estimate(iter(shapes), ["came"]),
+        came_optim.estimate(parameters(torch.float32, shapes), came_optim.CAME),
+        came_optim.estimate(parameters(torch.float32, shapes), "came"),
+        came_optim.estimate(iter(shapes), ["came"]),
     )
     assert of_class == of_word == of_shapes
-    assert [row.optimizer for row in came.estimate(shapes)] == ["came", "adafactor", "adam", "adamw", "lamb", "sm3"]
+    assert [row.optimizer for row in came_optim.estimate(shapes)] == ["came", "adafactor", "adam", "adamw", "lamb", "sm3"]
     # The class keeps no momentum unless told.
-    with_momentum, without = came.estimate(shapes, [came.Adafactor], beta1=0.9)[0], came.estimate(shapes, came.Adafactor)[0]
+    with_momentum, without = came_optim.estimate(shapes, [came_optim.Adafactor], beta1=0.9)[0], came_optim.estimate(shapes, came_optim.Adafactor)[0]
     assert with_momentum.state - without.state == 4 * (64 * 32 + 32)
-    assert came.estimate(nn.Sequential(nn.Linear(64, 32)), came.CAME) == came.estimate([(32, 64), (32,)], came.CAME)
-    assert came.estimate(shapes, "came", momentum_dtype=None) == of_word
+    assert came_optim.estimate(nn.Sequential(nn.Linear(64, 32)), came_optim.CAME) == came_optim.estimate([(32, 64), (32,)], came_optim.CAME)
+    assert came_optim.estimate(shapes, "came", momentum_dtype=None) == of_word
     with torch.device("meta"):
-        assert came.estimate(nn.Linear(10**6, 10**6), "came", device="cpu")[0].state > 4 * 10**12
+        assert came_optim.estimate(nn.Linear(10**6, 10**6), "came", device="cpu")[0].state > 4 * 10**12
 
 
 def test_estimate_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="optimizer: 'lion' given, expected one of came"):
-        came.estimate([(2, 2)], "lion")
+        came_optim.estimate([(2, 2)], "lion")
     with pytest.raises(TypeError, match="betaz: given, but came has no such argument"):
-        came.estimate([(2, 2)], came.CAME, betaz=1)
+        came_optim.estimate([(2, 2)], came_optim.CAME, betaz=1)
     with pytest.raises(TypeError, match="model_or_shapes\\[0\\]"):
-        came.estimate([(2, "x")], "came")
+        came_optim.estimate([(2, "x")], "came")

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-import came
-from came import binding
+import came_optim
+from came_optim import binding
 
 TENSORS = 398
 
@@ -43,7 +43,7 @@ def skipped(cls, **options):
 
 
 @pytest.mark.parametrize("lends, bound", [(True, 11), (False, 60)])
-@pytest.mark.parametrize("cls", [came.CAME, came.AdamW])
+@pytest.mark.parametrize("cls", [came_optim.CAME, came_optim.AdamW])
 def test_a_step_costs_a_few_passes_over_the_parameters(cls, lends, bound, monkeypatch):
     if not lends:  # as before torch 2.10: layouts are read one by one
         monkeypatch.setattr(binding, "lender", lambda: None)
@@ -55,7 +55,7 @@ def test_a_step_costs_a_few_passes_over_the_parameters(cls, lends, bound, monkey
 
 def test_new_gradients_cost_no_more():
     """Gradients that come from another place at each step, as they do after zero_grad()."""
-    optimizer, params = skipped(came.CAME)
+    optimizer, params = skipped(came_optim.CAME)
     pools = [[torch.randn_like(p) for p in params] for _ in range(2)]
     calls = iter(range(10**9))
 
@@ -75,7 +75,7 @@ def test_new_gradients_cost_no_more():
 
 def test_missing_gradients_cost_no_more():
     """As of the parts of a model that a batch does not reach."""
-    optimizer, params = skipped(came.CAME)
+    optimizer, params = skipped(came_optim.CAME)
     for p in params[::5]:
         p.grad = None
     optimizer.step()
@@ -86,10 +86,10 @@ def test_missing_gradients_cost_no_more():
 
 def test_many_groups_cost_little():
     """A group for each block, as layer-wise learning rates need them."""
-    optimizer, params = skipped(came.CAME)
+    optimizer, params = skipped(came_optim.CAME)
     # Neighbours, as a block's parameters are: in another order memory alone would take longer.
     parts = [params[len(params) * k // 48 : len(params) * (k + 1) // 48] for k in range(48)]
-    grouped = came.CAME([{"params": part, "lr": 1e-3 / (k + 1)} for k, part in enumerate(parts)])
+    grouped = came_optim.CAME([{"params": part, "lr": 1e-3 / (k + 1)} for k, part in enumerate(parts)])
     grouped.step()
     grouped.found_inf = torch.ones(())
     unit, one, many = least(lambda: [p.grad for p in params], optimizer.step, grouped.step)

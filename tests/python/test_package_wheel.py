@@ -9,10 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = """
-import torch, came
-from came import library
+import torch, came_optim
+from came_optim import library
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
-for cls in (came.CAME, came.Adafactor, came.Adam, came.AdamW, came.LAMB, came.SM3):
+for cls in (came_optim.CAME, came_optim.Adafactor, came_optim.Adam, came_optim.AdamW, came_optim.LAMB, came_optim.SM3):
     optimizer = cls(model.parameters())
     for _ in range(3):
         optimizer.zero_grad()
@@ -45,7 +45,7 @@ def wheel(tmp_path_factory):
 
 
 def test_one_wheel_for_every_python(wheel):
-    assert wheel.name == "came-0.1.0-py3-none-linux_x86_64.whl"
+    assert wheel.name == "came_optim-0.1.0-py3-none-linux_x86_64.whl"
 
 
 def test_installs_beside_torch_alone(wheel, tmp_path):
@@ -55,4 +55,4 @@ def test_installs_beside_torch_alone(wheel, tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "-q", f"torch=={torch.__version__.split('+')[0]}", wheel)
     printed = run(python, "-c", SMOKE)
-    assert printed == f"ok {tmp_path.resolve() / 'venv'}" + printed[printed.index("/lib/") :] and "/came/lib/libcame.so" in printed
+    assert printed == f"ok {tmp_path.resolve() / 'venv'}" + printed[printed.index("/lib/") :] and "/came_optim/lib/libcame.so" in printed

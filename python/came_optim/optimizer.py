@@ -29,7 +29,7 @@ class Optimizer(torch.optim.Optimizer):
     elementwise: ClassVar[bool] = False  # a flat piece of several tensors is as good as they are
 
     _bindings: Optional[List[Binding]] = None
-    _released: Optional[Any] = None  # came.gradient_release, if it has taken over
+    _released: Optional[Any] = None  # came_optim.gradient_release, if it has taken over
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
         defaults = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}

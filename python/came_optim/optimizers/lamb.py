@@ -20,11 +20,11 @@ class LAMB(Optimizer):
         momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, beside f64 parameters f64.
         second_moment_dtype: "int8", or None: f32, beside f64 parameters f64.
         cautious, max_grad_norm, stochastic_rounding, seed, maximize, foreach, capturable, differentiable, fused: as for
-            came.CAME.
+            came_optim.CAME.
 
-    >>> import torch, came
+    >>> import torch, came_optim
     >>> w = torch.nn.Parameter(torch.ones(2))
-    >>> optimizer = came.LAMB([w], lr=0.5, weight_decay=0)
+    >>> optimizer = came_optim.LAMB([w], lr=0.5, weight_decay=0)
     >>> (w * w).sum().backward(); optimizer.step(); w.detach()
     tensor([0.5000, 0.5000])
     """

@@ -30,9 +30,9 @@ class CAME(Optimizer):
         maximize, foreach, capturable, differentiable, fused: as in torch.optim; `fused=None` takes the kernels of libcame,
             `fused=False` and `foreach=True` a loop in PyTorch.
 
-    >>> import torch, came
+    >>> import torch, came_optim
     >>> model = torch.nn.Linear(4, 2)
-    >>> optimizer = came.CAME(model.parameters(), lr=2e-4)
+    >>> optimizer = came_optim.CAME(model.parameters(), lr=2e-4)
     >>> model(torch.ones(1, 4)).sum().backward()
     >>> optimizer.step()
     >>> sorted(optimizer.state[model.weight])

@@ -1,8 +1,8 @@
 """Memory-efficient optimizers: CAME, and Adafactor, Adam, AdamW, LAMB, SM3 beside it, for PyTorch, on the kernels of libcame.
 
-    optimizer = came.CAME(model.parameters(), lr=2e-4)
+    optimizer = came_optim.CAME(model.parameters(), lr=2e-4)
 
-`came.native` is the layer below, for numpy or any other memory; it needs no torch, so names that do are imported when they
+`came_optim.native` is the layer below, for numpy or any other memory; it needs no torch, so names that do are imported when they
 are first used.
 """
 
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise ImportError(f"came.{name} needs PyTorch 2.4 or later: pip install torch") from error
+        raise ImportError(f"came_optim.{name} needs PyTorch 2.4 or later: pip install torch") from error
 
 
 def __dir__() -> List[str]:

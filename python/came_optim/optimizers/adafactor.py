@@ -27,11 +27,11 @@ class Adafactor(Optimizer):
         beta2: decay of the second moment where `decay_rate` is None.
         lr_in_momentum: momentum of rate times update, as in the original, not of the update.
         view, momentum_dtype, cautious, max_grad_norm, stochastic_rounding, seed, maximize, foreach, capturable,
-            differentiable, fused: as for came.CAME.
+            differentiable, fused: as for came_optim.CAME.
 
-    >>> import torch, came
+    >>> import torch, came_optim
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
-    >>> optimizer = came.Adafactor([w])
+    >>> optimizer = came_optim.Adafactor([w])
     >>> (w * w).sum().backward(); optimizer.step(); w.detach()[0]
     tensor([0.9900, 0.9900])
     """

@@ -16,11 +16,11 @@ class Adam(Optimizer):
         amsgrad: not supported; only False.
         momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, beside f64 parameters f64.
         second_moment_dtype: "int8", or None: f32, beside f64 parameters f64.
-        cautious, max_grad_norm, stochastic_rounding, seed: as for came.CAME.
+        cautious, max_grad_norm, stochastic_rounding, seed: as for came_optim.CAME.
 
-    >>> import torch, came
+    >>> import torch, came_optim
     >>> w = torch.nn.Parameter(torch.ones(2))
-    >>> optimizer = came.Adam([w], lr=0.5)
+    >>> optimizer = came_optim.Adam([w], lr=0.5)
     >>> (w * w).sum().backward(); optimizer.step(); w.detach()
     tensor([0.5000, 0.5000])
     """
@@ -59,16 +59,16 @@ class Adam(Optimizer):
         decoupled = group.get("decoupled_weight_decay", self.word == "adamw")
         if bool(decoupled) != (self.word == "adamw"):
             raise ValueError(
-                f"decoupled_weight_decay: {decoupled!r} given, expected {not decoupled}: came.AdamW is Adam with decoupled decay"
+                f"decoupled_weight_decay: {decoupled!r} given, expected {not decoupled}: came_optim.AdamW is Adam with decoupled decay"
             )
 
 
 class AdamW(Adam):
-    """AdamW (Loshchilov & Hutter 2019), equal to `torch.optim.AdamW`; arguments as for came.Adam.
+    """AdamW (Loshchilov & Hutter 2019), equal to `torch.optim.AdamW`; arguments as for came_optim.Adam.
 
-    >>> import torch, came
+    >>> import torch, came_optim
     >>> model = torch.nn.Linear(4, 2)
-    >>> optimizer = came.AdamW(model.parameters(), lr=1e-3, momentum_dtype="int8", second_moment_dtype="int8")
+    >>> optimizer = came_optim.AdamW(model.parameters(), lr=1e-3, momentum_dtype="int8", second_moment_dtype="int8")
     >>> model(torch.ones(1, 4)).sum().backward()
     >>> optimizer.step()
     >>> {name: str(value.dtype) for name, value in optimizer.state[model.weight].items() if name != "step"}

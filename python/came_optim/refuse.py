@@ -9,7 +9,7 @@ from . import memory
 _FLAT = (
     "{owner} works on the rows and columns of whole tensors and cannot step a flat piece of several ({what}): it would become "
     "another algorithm; use data parallelism that keeps whole tensors on every rank, such as DistributedDataParallel, with "
-    'a small state (momentum_dtype="int8"), or an elementwise optimizer such as came.AdamW'
+    'a small state (momentum_dtype="int8"), or an elementwise optimizer such as came_optim.AdamW'
 )
 _SHARDED = (
     "{owner} does not step DTensor parameters ({what}), as of FSDP2 and tensor parallelism, yet; use data parallelism that "

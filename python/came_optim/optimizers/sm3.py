@@ -17,11 +17,11 @@ class SM3(Optimizer):
         eps: under the root, for accumulators that are still zero.
         weight_decay: decoupled decay.
         view, momentum_dtype, cautious, max_grad_norm, stochastic_rounding, seed, maximize, foreach, capturable,
-            differentiable, fused: as for came.CAME.
+            differentiable, fused: as for came_optim.CAME.
 
-    >>> import torch, came
+    >>> import torch, came_optim
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
-    >>> optimizer = came.SM3([w], lr=0.1, beta1=0.0)
+    >>> optimizer = came_optim.SM3([w], lr=0.1, beta1=0.0)
     >>> (w * w).sum().backward(); optimizer.step(); w.detach()[0]
     tensor([0.9000, 0.9000])
     """

@@ -1,4 +1,4 @@
-"""The step as an operator of torch, `torch.ops.came.step`, with its writes declared, so that torch.compile keeps it in its graph.
+"""The step as an operator of torch, `torch.ops.came_optim.step`, with its writes declared, so that torch.compile keeps it in its graph.
 
 Eager steps do not come through here: an operator takes its lists of tensors apart and puts them together again, which for
 some thousand of them would cost more than the rest of the step.
@@ -63,7 +63,7 @@ def _names(tensors: Sequence[Tensor]) -> Tuple[str, ...]:
     return tuple(DTYPES[tensor.dtype] for tensor in tensors)
 
 
-@torch.library.custom_op("came::step", mutates_args=("params", "states", "steps"))
+@torch.library.custom_op("came_optim::step", mutates_args=("params", "states", "steps"))
 def step(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
@@ -78,7 +78,7 @@ def step(
     rate per group, `plan` from `describe`."""
     for tensor in (*params, *grads, *states, steps, lr):
         if not tensor.is_contiguous():
-            raise ValueError(f"came::step: a tensor of shape {list(tensor.shape)} is strided, expected contiguous ones")
+            raise ValueError(f"came_optim::step: a tensor of shape {list(tensor.shape)} is strided, expected contiguous ones")
     device = params[0].device
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
     prepared = _prepared(plan, tuple(tuple(p.shape) for p in params), _names(params), _names(grads), device, stream)

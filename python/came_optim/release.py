@@ -94,10 +94,10 @@ def gradient_release(model: Module, optimizer: Optimizer) -> GradientRelease:
     The loop stays what it was: `backward()`, `optimizer.step()`, `scheduler.step()`; `optimizer.step()` now only marks the end
     of a step.  Not to be had together with gradient accumulation, `max_grad_norm`, a GradScaler or several processes.
 
-    >>> import torch, came
+    >>> import torch, came_optim
     >>> model = torch.nn.Linear(4, 2)
-    >>> optimizer = came.CAME(model.parameters())
-    >>> release = came.gradient_release(model, optimizer)
+    >>> optimizer = came_optim.CAME(model.parameters())
+    >>> release = came_optim.gradient_release(model, optimizer)
     >>> model(torch.ones(1, 4)).sum().backward()
     >>> model.weight.grad is None and int(optimizer.state[model.weight]["step"]) == 1
     True
@@ -105,7 +105,7 @@ def gradient_release(model: Module, optimizer: Optimizer) -> GradientRelease:
     >>> release.remove()
     """
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"optimizer: {type(optimizer).__name__} given, expected one of came's optimizers")
+        raise TypeError(f"optimizer: {type(optimizer).__name__} given, expected one of came_optim's optimizers")
     if _ranks() > 1:
         raise RuntimeError(
             f"model: trained by {_ranks()} processes, expected one: a parameter would be stepped with the gradient of its own "

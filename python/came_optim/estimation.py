@@ -1,4 +1,4 @@
-"""`came.estimate`: what an optimizer will need, before anything is allocated.  Needs no torch."""
+"""`came_optim.estimate`: what an optimizer will need, before anything is allocated.  Needs no torch."""
 
 from inspect import signature
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
@@ -62,7 +62,7 @@ def _specs(model_or_shapes: Any, dtype: str) -> List[native.Spec]:
 def _word(optimizer: Any) -> str:
     word = getattr(optimizer, "word", optimizer)
     if not isinstance(word, str) or word.lower() not in native.ALGORITHMS:
-        raise ValueError(f"optimizer: {optimizer!r} given, expected one of {', '.join(native.ALGORITHMS)}, or a class of came")
+        raise ValueError(f"optimizer: {optimizer!r} given, expected one of {', '.join(native.ALGORITHMS)}, or a class of came_optim")
     return word.lower()
 
 
@@ -91,7 +91,7 @@ def estimate(
 
     Args:
         model_or_shapes: a module (one on the meta device will do), or tensors, or shapes.
-        optimizer: a class of came or one of its objects; or a word, such as "came", with the defaults of the library; or
+        optimizer: a class of came_optim or one of its objects; or a word, such as "came", with the defaults of the library; or
             a list of these; None: all words.
         dtype: of parameters that are given as shapes.
         device: "cpu" or "cuda", whose workspaces differ; None: that of the model.
