@@ -164,7 +164,7 @@ def average(old, beta, new):
 
     For beta >= 1/2 backends take old + (1-beta)(new - old): three roundings of (1-beta)|new - old|, that of 1-beta among them, and
     one of the result; (1-beta)|old| is at most beta |old|.  For less they take the two products: two roundings each, one of
-    the sum.  Four roundings cover either.
+    the sum.  Four roundings cover either.  A beta so small that it is subnormal has an absolute error.
     """
     a = new.a
     with np.errstate(all="ignore"):
@@ -173,6 +173,7 @@ def average(old, beta, new):
         size = beta * (np.abs(old.v) + old.r) + (1 - beta) * (np.abs(new.v) + new.r)
         lerp = a.weight * (np.abs(old.v) + np.abs(new.v)) if beta < 0.5 else 0.0
         r = np.where(size == 0, 0.0, beta * old.r + (1 - beta) * new.r + 4 * (a.unit * size + a.tiny))
+        r = r + np.where((beta > 0) & (size > 0), a.tiny * (np.abs(old.v) + np.abs(new.v)), 0.0)
         r = r + lerp
         lost = np.isinf(new.r) | np.isinf(old.r)
         big = np.maximum(np.abs(old.v), np.abs(new.v) + new.r) > a.most
