@@ -270,7 +270,9 @@ def moments(s, g):
 
 
 def divided(s, m, v, rate, corrects=True):
-    """rate m / (sqrt(v / correction2) + eps)"""
+    """rate m / (sqrt(v / correction2) + eps), by a rate or by the numbers it is made of, one after the other."""
+    # A momentum that is subnormal, or becomes so on the way, is rounded once more.
+    m = Ball(m.v, m.a, np.where(m.exactly(0), m.r, m.r + m.a.tiny))
     root = Ball((1 - s.o.beta2**s.count) ** -0.5 if corrects else 1.0, F64)
     return (m * s.constant(rate)) / (v.sqrt() * s.constant(root) + s.constant(s.o.eps))
 
