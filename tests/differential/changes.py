@@ -56,7 +56,8 @@ def _set(slot, name, change):
 
 def _resize(slot, name, change):
     storage = slot[name].untyped_storage()
-    storage.resize_(2 * storage.nbytes() + 4096)
+    if storage.resizable():  # one that was read from a file may not be
+        storage.resize_(2 * storage.nbytes() + 4096)
 
 
 def _share(slot, name, change):

@@ -182,12 +182,16 @@ class Subject:
     def root(self, row, col, factor, within=1.0):
         """factor * sqrt(mean(row) / (row_i col_j)), in the parts that a backend rounds: of a row, and of a column.
 
-        A backend has `within` in the row's part, too; where that leaves the range, the part is any finite number."""
+        A backend has `within` in the row's part, too: where that is subnormal it has fewer digits, and where it is beyond the
+        range the part is any finite number."""
         wide = lambda x: x.within(F64)
         mean = row.sum(1).within(F64) / max(1, self.shape[1])
         of_row = wide(factor) * mean.sqrt()[:, None] / wide(row).sqrt()
         lost = np.isinf((of_row * within).within(self.a).r)
         of_row = of_row.within(self.a)
+        size = np.abs(within.v if isinstance(within, Ball) else within)
+        with np.errstate(all="ignore"):
+            of_row.r = np.where(size > 0, of_row.r + self.a.tiny / size, of_row.r)
         of_row.r = np.where(lost, ANY, of_row.r)
         of_col = Ball(np.ones(col.v.shape), self.a) / col.sqrt()
         return of_row[:, :, None], of_col[:, None, :]
