@@ -94,7 +94,7 @@ enum {
 typedef struct came_options {
   uint32_t struct_size;           /**< sizeof(came_options). */
   came_algorithm algorithm;       /**< The optimizer; the same in every group of a plan. */
-  double lr;                      /**< Learning rate, >= 0; a step may override it. */
+  double lr;                      /**< Learning rate, >= 0; a step may bring another. */
   double beta1;                   /**< Decay of the momentum, [0, 1); CAME: > 0; Adafactor, SM3: 0 keeps no momentum. */
   double beta2;                   /**< Decay of the second moment, [0, 1). */
   double beta3;                   /**< CAME: decay of the instability, [0, 1). */
@@ -405,7 +405,7 @@ typedef struct came_step {
   const came_tensor* states;     /**< In the order of came_plan_state; read and written. */
   const came_tensor* step;       /**< Steps done so far, I64, F32 or F64: one, or one per tensor; raised at the end. */
   const uint8_t* active;         /**< Per tensor: 0 leaves it untouched by this step; NULL: all are active. */
-  const came_tensor* lr;         /**< One per group, F32 or F64; NULL: the options' lr. */
+  const came_tensor* lr;         /**< One per group, F32 or F64; NULL: the lr of the options. */
   const came_tensor* grad_scale; /**< F32 or F64; gradients are divided by it; NULL: 1. */
   const came_tensor* found_inf;  /**< F32 or F64; not 0: the step leaves every byte unchanged; NULL: 0. */
   void* workspace;               /**< Scratch, aligned to 8; keep its contents from the first phase to the last. */
@@ -413,11 +413,12 @@ typedef struct came_step {
   void* reductions;              /**< Reduction buffer of doubles, aligned to 8; keep its contents likewise. */
   int64_t reduction_bytes;       /**< At least came_memory.reduction_bytes. */
   void* stream;                  /**< CUDA stream; NULL on the host. */
+  const came_options* options;   /**< One per group, for this step; NULL: the plan's.  See came_plan_check_options. */
 } came_step;
 
 /** Initial value of a came_step. */
 #define CAME_STEP_INIT \
-  { sizeof(came_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Builds a plan for `tensor_count` parameters in `group_count` groups, on device `device_index` of the backend. */
 CAME_API came_status came_plan_create(const came_options* groups, int32_t group_count, const came_tensor_spec* tensors,
@@ -438,8 +439,16 @@ CAME_API came_status came_plan_reduction(const came_plan* plan, int32_t phase, i
                                          came_reduction* reduction);
 /** Bytes of everything a plan needs. */
 CAME_API came_status came_plan_memory(const came_plan* plan, came_memory* memory);
-/** Runs one phase; the ranks of a sharded plan then all-reduce its reductions and run the next.  Gradients and scalars
-   stay as they are from the first phase to the last. */
+/**
+ * Checks options that a step is to bring in place of the plan's: schedules of decays, of weight decay, of thresholds need
+ * no plan of their own.  What decides state, phases or reductions must be as the plan has it: algorithm, view,
+ * momentum_dtype, second_moment_dtype, confidence_1d, cautious, scale_parameter; whether Adafactor and SM3 keep a
+ * momentum (beta1 > 0); max_grad_norm stays 0 where no group of the plan clips; stochastic_rounding may be turned on
+ * where each parameter has an id of its own.  A step checks the same.
+ */
+CAME_API came_status came_plan_check_options(const came_plan* plan, const came_options* groups, int32_t group_count);
+/** Runs one phase; the ranks of a sharded plan then all-reduce its reductions and run the next.  Gradients, scalars and
+   options stay as they are from the first phase to the last. */
 CAME_API came_status came_plan_run_phase(const came_plan* plan, int32_t phase, const came_step* step);
 /** Runs all phases; refused for a sharded plan, whose reductions need the caller. */
 CAME_API came_status came_plan_step(const came_plan* plan, const came_step* step);
@@ -493,6 +502,9 @@ CAME_API void came_optimizer_destroy(came_optimizer* optimizer);
 CAME_API came_status came_optimizer_step(came_optimizer* optimizer, const double* grad_scale, const double* found_inf);
 /** Points parameter `parameter` to another gradient of the same shape and dtype. */
 CAME_API came_status came_optimizer_set_grad(came_optimizer* optimizer, int64_t parameter, const came_tensor* grad);
+/** Sets the options of a group, lr included, from the next step on; those that came_plan_check_options would refuse are
+ * refused. */
+CAME_API came_status came_optimizer_set_options(came_optimizer* optimizer, int32_t group, const came_options* options);
 /** Sets the learning rate of a group. */
 CAME_API came_status came_optimizer_set_lr(came_optimizer* optimizer, int32_t group, double lr);
 /** Bytes of the optimizer's state, workspace and reductions. */

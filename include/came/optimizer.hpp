@@ -62,6 +62,10 @@ class Optimizer {
   void set_grad(int64_t parameter, const TensorView& grad) {
     check(came_optimizer_set_grad(optimizer_.get(), parameter, &grad));
   }
+  /// Sets the options of a group, lr included, from the next step on; what decides its state must stay as it is.
+  void set_options(int group, const Options& options) {
+    check(came_optimizer_set_options(optimizer_.get(), group, &options));
+  }
   /// Sets the learning rate of a group.
   void set_lr(int group, double lr) { check(came_optimizer_set_lr(optimizer_.get(), group, lr)); }
   /// Sets the learning rate of an optimizer with one group; with several, name the group.

@@ -103,6 +103,8 @@ struct Step : came_step {
     reductions = sums.data();
     reduction_bytes = static_cast<int64_t>(sums.size_bytes());
   }
+  /// Sets the options of this step, one per group, which must live until it is done: Plan::check_options.
+  void set_options(std::span<const Options> groups) { options = groups.data(); }
 };
 
 /// A plan: what a step over a list of tensors does, built once from shapes, dtypes and options.  Immutable.
@@ -162,6 +164,10 @@ class Plan {
     came_memory memory = CAME_MEMORY_INIT;
     check(came_plan_memory(plan_.get(), &memory));
     return memory;
+  }
+  /// Throws unless a step may bring these options, one per group, in place of the plan's.
+  void check_options(const std::vector<Options>& groups) const {
+    check(came_plan_check_options(plan_.get(), groups.data(), static_cast<int32_t>(groups.size())));
   }
   /// Runs one phase.
   void run_phase(int phase, const Step& step) const { check(came_plan_run_phase(plan_.get(), phase, &step)); }

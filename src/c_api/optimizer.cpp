@@ -50,6 +50,10 @@ came_status came_optimizer_set_grad(came_optimizer* optimizer, int64_t parameter
   return guarded([&] { optimizer_of(optimizer).set_grad(parameter, checked_struct(grad, "grad")); });
 }
 
+came_status came_optimizer_set_options(came_optimizer* optimizer, int32_t group, const came_options* options) {
+  return guarded([&] { optimizer_of(optimizer).set_options(group, checked_struct(options, "options")); });
+}
+
 came_status came_optimizer_set_lr(came_optimizer* optimizer, int32_t group, double lr) {
   return guarded([&] { optimizer_of(optimizer).set_lr(group, lr); });
 }

@@ -7,6 +7,7 @@
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/factorization.hpp"
+#include "core/fit.hpp"
 #include "core/step.hpp"
 
 using namespace came::c_api;
@@ -130,6 +131,17 @@ came_status came_plan_reduction(const came_plan* plan, int32_t phase, int32_t re
 
 came_status came_plan_memory(const came_plan* plan, came_memory* memory) {
   return guarded([&] { checked_struct(memory, "memory") = plan_of(plan).memory; });
+}
+
+came_status came_plan_check_options(const came_plan* plan, const came_options* groups, int32_t group_count) {
+  return guarded([&] {
+    const core::Plan& p = plan_of(plan);
+    const std::vector<came_options> given = copy_groups(groups, group_count);
+    if (given.size() != p.groups.size()) {
+      core::invalid("group_count: ", group_count, " given, expected ", p.groups.size(), " as in the plan");
+    }
+    core::check_step_options(p, given.data());
+  });
 }
 
 came_status came_plan_run_phase(const came_plan* plan, int32_t phase, const came_step* step) {

@@ -10,6 +10,7 @@
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
+#include "core/fit.hpp"
 #include "core/message.hpp"
 #include "core/step.hpp"
 
@@ -51,16 +52,14 @@ std::vector<TensorSpec> specs_of(const std::vector<Parameter>& parameters) {
 
 Optimizer::Optimizer(const std::vector<came_options>& groups, const std::vector<Parameter>& parameters,
                      const Backend& backend)
-    : plan_(make_plan(groups, specs_of(parameters), backend)), group_count_(static_cast<int64_t>(groups.size())) {
+    : plan_(make_plan(groups, specs_of(parameters), backend)), options_(groups) {
   if (backend.device != CAME_DEVICE_CPU) {
     fail(Status::unsupported, "backend: ", backend.name, " works on ", device_name(backend.device),
          " memory, expected one for host memory");
   }
-  for (const came_options& options : groups) lrs_.push_back(options.lr);
   counters_.assign(parameters.size(), 0);
   parameter_count_ = static_cast<int64_t>(parameters.size());
   counter_view_ = TensorView(counters_.data(), {&parameter_count_, 1});
-  lr_view_ = TensorView(lrs_.data(), {&group_count_, 1});
   workspace_.resize(static_cast<size_t>(plan_.memory.workspace_bytes) / sizeof(double));
   reductions_.resize(static_cast<size_t>(plan_.memory.reduction_bytes) / sizeof(double));
 
@@ -99,7 +98,7 @@ came_step Optimizer::make_step() const {
   step.state_count = static_cast<int64_t>(states_.size());
   step.states = states_.data();
   step.step = &counter_view_;
-  step.lr = &lr_view_;
+  step.options = options_.data();
   step.workspace = const_cast<double*>(workspace_.data());
   step.workspace_bytes = plan_.memory.workspace_bytes;
   step.reductions = const_cast<double*>(reductions_.data());
@@ -126,10 +125,23 @@ void Optimizer::set_grad(int64_t parameter, const came_tensor& grad) {
   grads_[static_cast<size_t>(parameter)].data = grad.data;
 }
 
+void Optimizer::check_group(int32_t group) const {
+  const auto count = static_cast<int64_t>(options_.size());
+  if (group < 0 || group >= count) invalid("group: ", group, " given, expected 0 to ", count - 1);
+}
+
+void Optimizer::set_options(int32_t group, const came_options& options) {
+  check_group(group);
+  std::vector<came_options> changed = options_;
+  changed[static_cast<size_t>(group)] = options;
+  check_step_options(plan_, changed.data());
+  options_ = std::move(changed);
+}
+
 void Optimizer::set_lr(int32_t group, double lr) {
-  if (group < 0 || group >= group_count_) invalid("group: ", group, " given, expected 0 to ", group_count_ - 1);
+  check_group(group);
   if (!std::isfinite(lr) || lr < 0) invalid("lr: ", lr, " given, expected a finite number >= 0");
-  lrs_[static_cast<size_t>(group)] = lr;
+  options_[static_cast<size_t>(group)].lr = lr;
 }
 
 std::vector<size_t> Optimizer::match(const std::vector<NamedTensor>& states) const {

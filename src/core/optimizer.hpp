@@ -1,4 +1,4 @@
-// An optimizer that owns its state: a plan, zeroed state, buffers, step counters and learning rates.
+// An optimizer that owns its state: a plan, zeroed state, buffers, step counters and options.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ class Optimizer {
 
   void step(const double* grad_scale, const double* found_inf);
   void set_grad(int64_t parameter, const came_tensor& grad);
+  void set_options(int32_t group, const came_options& options);
   void set_lr(int32_t group, double lr);
   /// Copies the whole state in; throws before it changes anything.
   void load_state(const std::vector<NamedTensor>& states);
@@ -27,6 +28,7 @@ class Optimizer {
 
  private:
   [[nodiscard]] came_step make_step() const;
+  void check_group(int32_t group) const;
   /// Index in exports_ of every given tensor; throws unless they match one to one.
   [[nodiscard]] std::vector<size_t> match(const std::vector<NamedTensor>& states) const;
 
@@ -38,12 +40,10 @@ class Optimizer {
   std::vector<double> workspace_;
   std::vector<double> reductions_;
   std::vector<int64_t> counters_;  ///< Steps done, per parameter.
-  std::vector<double> lrs_;        ///< Per group.
-  int64_t group_count_ = 0;
+  std::vector<came_options> options_;  ///< Of each group, for the next step.
   int64_t parameter_count_ = 0;
   std::vector<NamedTensor> exports_;
   TensorView counter_view_;
-  TensorView lr_view_;
 };
 
 }  // namespace came::core

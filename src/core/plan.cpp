@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_map>
 
 #include "algorithms/quantize.hpp"
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
+#include "core/fit.hpp"
 #include "core/message.hpp"
 #include "core/optimizers/descriptor.hpp"
 #include "core/options.hpp"
@@ -119,19 +119,6 @@ Owner choose_owner(const Tensor& t) {
   return t.view.rows < kFewRows && t.view.cols >= kWideRow ? Owner::columns : Owner::rows;
 }
 
-/// A statistic of nothing but zeros must not itself be rounded to zero: it is divided by.
-void check_epsilons(const came_options& o, const Tensor& t) {
-  const double least = t.dtype == DType::f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
-  const auto check = [&](const char* name, double eps, double beta) {
-    if (eps > 0 && eps * (1 - beta) < least) {
-      invalid(t.label, ": ", name, " is ", eps, ", expected at least ", least / (1 - beta), " beside ",
-              dtype_name(t.dtype), " parameters: statistics would round to 0");
-    }
-  };
-  check("eps1", o.eps1, o.beta2);
-  if (o.algorithm == CAME_ALGORITHM_CAME) check("eps2", o.eps2, o.beta3);
-}
-
 Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_options>& groups,
                    const Descriptor& optimizer) {
   Tensor t;
@@ -161,22 +148,6 @@ Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_
     for (const int64_t size : state.shape) state.bytes *= size;
   }
   return t;
-}
-
-/// Tensors that share an id would round alike wherever their elements have the same number.
-void check_ids(const Plan& plan) {
-  std::unordered_map<uint64_t, const Tensor*> users;
-  for (const Tensor& t : plan.tensors) {
-    const came_options& o = plan.options(t);
-    const bool narrow = t.dtype == DType::bf16 || t.dtype == DType::f16 || o.momentum_dtype == CAME_DTYPE_BF16;
-    // The codes of a second moment are always drawn.
-    if ((o.stochastic_rounding == 0 || !narrow) && o.second_moment_dtype != CAME_DTYPE_I8) continue;
-    const auto [user, first] = users.emplace(t.id, &t);
-    if (!first) {
-      invalid(t.label, ": id is ", t.id, " as that of ", user->second->label,
-              ", expected one of its own for stochastic rounding");
-    }
-  }
 }
 
 /// Doubles of a block of partial results of n rows and m columns.
@@ -331,7 +302,7 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
     for (const State& state : t.states) checked_add(plan.memory.state_bytes, state.bytes, t.label);
     plan.tensors.push_back(std::move(t));
   }
-  check_ids(plan);
+  plan.has_distinct_ids = check_ids(plan);
   const Tiling& cut = tiling != nullptr ? *tiling : backend.tiling;
   add_phases(plan, optimizer, cut.lean);
 

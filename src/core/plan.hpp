@@ -111,6 +111,7 @@ struct Plan {
   int64_t extra_offset = 0;    ///< Likewise: what the backend wants for itself.
   came_memory memory{};
   bool sharded = false;
+  bool has_distinct_ids = false;       ///< Each tensor one of its own, as stochastic rounding needs.
   std::shared_ptr<const void> tables;  ///< Of the backend, in memory of its device: core::prepare.
 
   [[nodiscard]] const came_options& options(const Tensor& tensor) const {

@@ -8,6 +8,7 @@
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
+#include "core/fit.hpp"
 #include "core/float_mode.hpp"
 #include "core/message.hpp"
 
@@ -207,6 +208,7 @@ void validate_step(const Plan& plan, const came_step& step, Tensors known) {
   const auto groups = static_cast<int64_t>(plan.groups.size());
   const auto tensors = static_cast<int64_t>(plan.tensors.size());
   if (step.step == nullptr) invalid("step: step is null, expected 1 or ", tensors, " counters");
+  if (step.options != nullptr) check_step_options(plan, step.options);
   if (step.reserved != 0) invalid("step: reserved is ", step.reserved, ", expected 0");
   check_scalar(plan, step.step, "step", {1, tensors}, {DType::i64, DType::f32, DType::f64});
   check_scalar(plan, step.lr, "lr", {groups}, {DType::f32, DType::f64});

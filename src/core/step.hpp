@@ -38,6 +38,11 @@ double gradient_factor(const came_options& options, const came_step& step, doubl
 /// Counts a step that is done: for all tensors, or for those it touched.
 void raise_counters(const Plan& plan, const came_step& step);
 
+/// The options of a tensor in this step: those that it brings, or the plan's.
+inline const came_options& options_of(const Plan& plan, const came_step& step, const Tensor& tensor) {
+  return step.options != nullptr ? step.options[tensor.group] : plan.options(tensor);
+}
+
 /// Does the step touch this tensor?
 inline bool is_active(const came_step& step, int64_t tensor) {
   return step.active == nullptr || step.active[tensor] != 0;

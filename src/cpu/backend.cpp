@@ -70,7 +70,7 @@ class Run {
   [[nodiscard]] PhaseKind kind(int64_t phase) const { return plan_.phases[static_cast<size_t>(phase)].kind; }
 
   [[nodiscard]] Subject subject(int64_t index, double norm) const {
-    const came_options& options = plan_.options(plan_.tensors[static_cast<size_t>(index)]);
+    const came_options& options = core::options_of(plan_, step_, plan_.tensors[static_cast<size_t>(index)]);
     return {plan_, step_, index, core::gradient_factor(options, step_, norm)};
   }
 

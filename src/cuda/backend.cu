@@ -166,9 +166,27 @@ class Call {
     return {nullptr, DType::f64, each, first};
   }
 
+  /// Options of this step go ahead of everything else, since all that follows reads them; those of the plan are there.
+  void bind_options() {
+    const auto count = static_cast<int64_t>(plan_.groups.size());
+    const auto bytes = plan_.groups.size() * sizeof(came_options);
+    if (step_.options == nullptr || std::memcmp(step_.options, plan_.groups.data(), bytes) == 0) return;
+    args_.groups = reinterpret_cast<const came_options*>(args_.words);
+    const auto* from = reinterpret_cast<const char*>(step_.options);
+    for (int64_t first = 0; first < count * kOptionsWords; first += message_.count) {
+      message_.first = first;
+      message_.count = static_cast<int32_t>(std::min<int64_t>(kMostWords, count * kOptionsWords - first));
+      std::memcpy(message_.word, from + first * sizeof(uint64_t), static_cast<size_t>(message_.count) * sizeof(uint64_t));
+      run_bind(args_, message_, {}, stream_);
+    }
+    message_.first = message_.count = 0;
+    args_.words += count * kOptionsWords;
+  }
+
   /// Collects what changes from step to step: addresses and host scalars.  What one launch cannot take is sent at once,
   /// the others go with the next.
   void bind() {
+    bind_options();
     int64_t word = 0;
     const auto send = [&](const ScalarTable& after) {
       run_bind(args_, message_, after, stream_);

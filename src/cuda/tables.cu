@@ -49,8 +49,9 @@ Room room_of(const core::Plan& plan) {
   Room room{};
   room.scalars = 0;
   room.words = room.scalars + words(tensors * static_cast<int64_t>(sizeof(Scalars)));
-  // Pointers, then rates and counters where those lie on the host.
-  room.arrivals = room.words + plan.state_count + 3 * tensors + static_cast<int64_t>(plan.groups.size()) + 2;
+  // Options of the step, pointers, then rates and counters where those lie on the host.
+  const auto groups = static_cast<int64_t>(plan.groups.size());
+  room.arrivals = room.words + groups * kOptionsWords + plan.state_count + 3 * tensors + groups + 2;
   room.agreements = room.arrivals + words((blocks + tensors) * static_cast<int64_t>(sizeof(unsigned)));
   room.sheets = room.agreements + tensors + kMostPointers;  // some are read that a tensor does not have
   const size_t sheet = plan.algorithm == Algorithm::came ? sizeof(Sheet) : is_adam(plan) ? sizeof(MomentsSheet) : 0;

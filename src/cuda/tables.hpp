@@ -235,6 +235,10 @@ struct Args {
   int32_t raises;  ///< The step ends with this call.
 };
 
+/// Words of the options of one group.
+inline constexpr int64_t kOptionsWords = sizeof(came_options) / sizeof(uint64_t);
+static_assert(sizeof(came_options) % sizeof(uint64_t) == 0);
+
 /// Doubles of workspace, by what they hold.
 struct Room {
   int64_t scalars, words, arrivals, agreements, sheets, sums, turns;

@@ -42,7 +42,7 @@ void run_one(const core::Plan& plan, int phase, const came_step& step) {
   const PhaseKind kind = plan.phases[static_cast<size_t>(phase)].kind;
   const double norm = core::gradient_norm(plan, phase, step);
   const auto subject = [&](int64_t index) {
-    const came_options& options = plan.options(plan.tensors[static_cast<size_t>(index)]);
+    const came_options& options = core::options_of(plan, step, plan.tensors[static_cast<size_t>(index)]);
     return Subject(plan, step, index, core::gradient_factor(options, step, norm));
   };
 

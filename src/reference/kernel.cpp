@@ -11,7 +11,7 @@ namespace came::reference {
 Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_factor)
     : plan(p),
       t(p.tensors[static_cast<size_t>(index)]),
-      o(p.options(t)),
+      o(core::options_of(p, step, t)),
       lr(core::scalar_or(step.lr, t.group, o.lr)),
       count(core::scalar_or(step.step, step.step->ndim == 0 || step.step->shape[0] == 1 ? 0 : index, 0) + 1),
       step_(step),
