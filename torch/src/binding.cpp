@@ -131,11 +131,18 @@ Binding::Binding(const std::vector<came::Options>& groups, const std::vector<Mem
   reductions_ = zeros(memory.reduction_bytes, device_);
 }
 
-bool Binding::fits(const std::vector<came::Options>& groups, const std::vector<Member>& members) const {
-  if (groups.size() != groups_.size() || members.size() != specs_.size()) return false;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (!Options::same(groups[g], groups_[g])) return false;
+bool Binding::takes(const std::vector<came::Options>& groups) const {
+  if (std::equal(groups.begin(), groups.end(), groups_.begin(), Options::same)) return true;
+  try {
+    plan_.check_options(groups);
+  } catch (const Error&) {
+    return false;
   }
+  return true;
+}
+
+bool Binding::fits(const std::vector<came::Options>& groups, const std::vector<Member>& members) const {
+  if (groups.size() != groups_.size() || members.size() != specs_.size() || !takes(groups)) return false;
   for (size_t k = 0; k < members.size(); ++k) {
     const Member& member = members[k];
     const TensorSpec& spec = specs_[k];
@@ -160,7 +167,8 @@ std::unique_ptr<ParamState> Binding::new_state(size_t k) const {
   return state;
 }
 
-void Binding::step(const std::vector<Member>& members, const std::vector<double>& rates) {
+void Binding::step(const std::vector<came::Options>& groups, const std::vector<Member>& members,
+                   const std::vector<double>& rates) {
   const c10::DeviceGuard guard(device_);
   std::vector<TensorView> params, grads, states;
   std::vector<int64_t> steps;
@@ -201,6 +209,7 @@ void Binding::step(const std::vector<Member>& members, const std::vector<double>
   call.set_states(states);
   call.step = &counters;
   call.lr = &lr;
+  call.set_options(groups);
   call.active = active.data();
   call.workspace = workspace_.data_ptr();
   call.workspace_bytes = workspace_.numel() * 8;

@@ -1,7 +1,7 @@
 // The parameters of an optimizer that lie on one device, with the plan that steps them.  PRIVATE.
 //
-// A binding lives until a shape, a dtype, an option other than lr or the list of parameters changes; addresses are
-// written anew at each step, so that parameters, gradients and state may move.
+// A binding lives until a shape, a dtype, the list of parameters or an option that decides the plan changes; addresses
+// and other options are written anew at each step, so that parameters, gradients and state may move.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,16 +43,19 @@ class Binding {
   /// Makes the plan; `groups` are the options of all groups.
   Binding(const std::vector<came::Options>& groups, const std::vector<Member>& members);
 
-  /// Whether the plan is still that of these options and parameters.
+  /// Whether the plan can still step these parameters with these options.
   [[nodiscard]] bool fits(const std::vector<came::Options>& groups, const std::vector<Member>& members) const;
   /// The device of all its parameters.
   [[nodiscard]] c10::Device device() const { return device_; }
   /// State of zeros for member `k`.
   [[nodiscard]] std::unique_ptr<ParamState> new_state(size_t k) const;
-  /// One step; `rates` has the learning rate of every group.
-  void step(const std::vector<Member>& members, const std::vector<double>& rates);
+  /// One step; `groups` and `rates` have the options and the learning rate of every group.
+  void step(const std::vector<came::Options>& groups, const std::vector<Member>& members,
+            const std::vector<double>& rates);
 
  private:
+  [[nodiscard]] bool takes(const std::vector<came::Options>& groups) const;
+
   c10::Device device_;
   std::vector<came::Options> groups_;
   std::vector<TensorSpec> specs_;

@@ -150,7 +150,7 @@ void Optimizer::update() {
   for (Place& place : all) {
     const bool any = std::any_of(place.members.begin(), place.members.end(),
                                  [](const Member& member) { return member.grad.defined(); });
-    if (any) bind(groups, place).step(place.members, rates);
+    if (any) bind(groups, place).step(groups, place.members, rates);
   }
 }
 
