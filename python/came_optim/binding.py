@@ -1,7 +1,7 @@
 """The parameters of an optimizer that one plan steps, bound to memory: state, counters, scratch, tables of pointers.
 
-A binding holds the parameters of one device that have had a gradient.  It lives until an option, a shape, a type or the
-list of parameters changes; between steps only addresses are written.  The Python work per step is a few passes over lists in
+A binding holds the parameters of one device that have had a gradient.  It lives until a shape, a type, the list of parameters or
+an option that decides the plan changes; between steps only addresses and other options are written.  The Python work per step is a few passes over lists in
 C, since a model has hundreds of tensors.
 """
 
@@ -138,7 +138,7 @@ class Binding:
         # The loop runs no plan: any backend tells the layout of the state.
         backend = native.CUDA if on_cuda else native.AUTO
         self.specs = [_spec(member) for member in members]
-        self.plan = native.Plan(groups, self.specs, backend, index)
+        self.plan, self.planned = native.Plan(groups, self.specs, backend, index), list(groups)
         self.slots = self._bind_slots(state)
         self.states = self._bind_state()
         self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
@@ -221,6 +221,15 @@ class Binding:
         self._host_rates: Optional[List[float]] = None  # as the call has them
 
     # ---- each step -----------------------------------------------------------------------------------
+
+    def adopt(self, options: Sequence[native.Options]) -> bool:
+        """Steps with these options from now on; False if they need another plan."""
+        if not self.plan.takes(options):
+            return False
+        self.options = list(options)
+        if self.kernels:
+            self.call.set_options(options)
+        return True
 
     def take(self) -> Optional[Gradients]:
         """The gradients of this step, once parameters, state and they are found to be as they were bound, addresses apart;

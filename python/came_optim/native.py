@@ -142,6 +142,7 @@ class Step(Sized):
         ("reductions", _ptr),
         ("reduction_bytes", _i64),
         ("stream", _ptr),
+        ("options", ctypes.POINTER(Options)),
     ]
 
 
@@ -248,6 +249,10 @@ class Plan:
             states.append(State(info.tensor, info.name.decode(), shape, DTYPE_NAMES[info.dtype]))
         return states
 
+    def takes(self, groups: Sequence[Options]) -> bool:
+        """Whether a step may bring these options in place of those that the plan was made with."""
+        return library().came_plan_check_options(self.handle, (Options * len(groups))(*groups), len(groups)) == 0
+
     def view(self, tensor: int) -> View:
         """How a parameter is seen."""
         seen = _MatrixView()
@@ -334,6 +339,10 @@ class Call:
         """Learning rates in host memory, one per group."""
         self.lr[:] = rates
         self.set_scalar("lr", ctypes.addressof(self.lr))
+
+    def set_options(self, groups: Sequence[Options]) -> None:
+        """Options that the plan takes, one per group."""
+        self.step.options = (Options * len(groups))(*groups)
 
     def set_active(self, active: Optional[Sequence[bool]]) -> None:
         """Which parameters the step touches; None: all."""

@@ -4,10 +4,11 @@ Eager steps do not come through here: an operator takes its lists of tensors apa
 some thousand of them would cost more than the rest of the step.
 """
 
+import ctypes
 import json
 from functools import lru_cache
 from threading import Lock
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -70,12 +71,13 @@ def step(
     states: Sequence[Tensor],
     steps: Tensor,
     lr: Tensor,
+    options: Tensor,
     grad_scale: Optional[Tensor],
     found_inf: Optional[Tensor],
     plan: str,
 ) -> None:
     """One step of contiguous tensors of one device: `states` in the plan's order, `steps` one counter per parameter, `lr` one
-    rate per group, `plan` from `describe`."""
+    rate per group, `options` from `pack`, `plan` from `describe`."""
     for tensor in (*params, *grads, *states, steps, lr):
         if not tensor.is_contiguous():
             raise ValueError(f"came_optim::step: a tensor of shape {list(tensor.shape)} is strided, expected contiguous ones")
@@ -88,6 +90,7 @@ def step(
             table.data = [tensor.data_ptr() for tensor in tensors]
         for name, scalar in (("step", steps), ("lr", lr), ("grad_scale", grad_scale), ("found_inf", found_inf)):
             prepared.set_scalar(name, scalar)
+        call.set_options(unpack(options))
         call.run(stream)
 
 
@@ -98,6 +101,7 @@ def _(
     states: Sequence[Tensor],
     steps: Tensor,
     lr: Tensor,
+    options: Tensor,
     grad_scale: Optional[Tensor],
     found_inf: Optional[Tensor],
     plan: str,
@@ -112,9 +116,20 @@ def rates(values: Sequence[Any], device: torch.device) -> Tensor:
     return torch.tensor([float(value) for value in values], dtype=torch.float64, device="cpu")
 
 
+def pack(options: Sequence[native.Options]) -> Tensor:
+    """Options of a step as bytes: a tensor, since torch.compile takes a text for a constant."""
+    return torch.frombuffer(bytearray(b"".join(map(bytes, options))), dtype=torch.uint8)
+
+
+def unpack(packed: Tensor) -> List[native.Options]:
+    size = ctypes.sizeof(native.Options)
+    data = packed.numpy().tobytes()
+    return [native.Options.from_buffer_copy(data, k) for k in range(0, len(data), size)]
+
+
 def describe(word: str, binding: Binding) -> str:
     """The `plan` of an operator call that does what a binding does."""
     names = [name for name, *_ in native.Options._fields_ if name not in ("struct_size", "algorithm", "lr")]
-    groups = [{name: getattr(options, name) for name in names} for options in binding.options]
+    groups = [{name: getattr(options, name) for name in names} for options in binding.planned]
     tensors = [(member.group, member.id) for member in binding.members]
     return json.dumps({"word": word, "groups": groups, "tensors": tensors})

@@ -11,7 +11,7 @@ from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optio
 import torch
 from torch import Tensor
 
-from . import checkpoint, hooks, loop, ops, refuse, scalars
+from . import checkpoint, hooks, loop, native, ops, refuse, scalars
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
 from .options import COMMON, from_group
@@ -151,10 +151,10 @@ class Optimizer(torch.optim.Optimizer):
         if calls is None:
             self._step_outside_graph(grad_scale, found_inf)
             return
-        for binding, rates, plan in calls:
+        for binding, rates, options, plan in calls:
             grads = [param.grad for param in binding.params]
             with torch.no_grad():
-                ops.step(binding.params, grads, binding.states, binding.steps, rates, grad_scale, found_inf, plan)
+                ops.step(binding.params, grads, binding.states, binding.steps, rates, options, grad_scale, found_inf, plan)
 
     @torch._dynamo.disable
     def _graph_calls(self) -> Optional[List[Any]]:
@@ -162,7 +162,10 @@ class Optimizer(torch.optim.Optimizer):
         if not ops.IN_GRAPHS or not all(binding.plain(gradients) for binding, gradients in bound):
             return None
         rates = [self._rate(group) for group in self.param_groups]
-        return [(binding, ops.rates(rates, binding.device), ops.describe(self.word, binding)) for binding, _ in bound]
+        return [
+            (binding, ops.rates(rates, binding.device), ops.pack(binding.options), ops.describe(self.word, binding))
+            for binding, _ in bound
+        ]
 
     @torch._dynamo.disable
     def _step_outside_graph(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
@@ -185,15 +188,24 @@ class Optimizer(torch.optim.Optimizer):
         return pairs
 
     def _key(self) -> List[Any]:
-        """What decides whether a plan still fits: all entries of the groups but the rate."""
+        """What the options of a step follow from: all entries of the groups but the rate."""
         pick = _picker(type(self))
         return [tuple(map(_frozen, pick(group))) for group in self.param_groups]
+
+    def _modes(self) -> List[Any]:
+        """What decides who steps a group."""
+        return [[group[mode] for mode in sorted(_MODES)] for group in self.param_groups]
+
+    def _options(self) -> List[native.Options]:
+        for group in self.param_groups:
+            self._check_own(group)
+        return [from_group(self.word, self._all_fields(), group) for group in self.param_groups]
 
     def _same(self) -> bool:
         return (
             self.state is self._bound_state
             and self._roster.matches(*self._objects())
-            and self._same_options()
+            and (self._same_options() or self._adopt_options())
             and not any(param.grad is not None for param in self._idle)
         )
 
@@ -205,6 +217,22 @@ class Optimizer(torch.optim.Optimizer):
         if self._bound_values is None:
             return self._key() == self._bound_key
         return list(map(_picker(type(self)), self.param_groups)) == self._bound_values
+
+    def _adopt_options(self) -> bool:
+        """Options that have changed go with the steps to come, where they leave plans as they are."""
+        if self._modes() != self._bound_modes:
+            return False
+        options = self._options()
+        if not all([binding.adopt(options) for binding in self._bindings or ()]):
+            return False
+        self._note_options()
+        return True
+
+    def _note_options(self) -> None:
+        self._bound_key, self._bound_modes = self._key(), self._modes()
+        values = list(map(_picker(type(self)), self.param_groups))
+        frozen = not any(isinstance(value, (list, Tensor)) for value in chain.from_iterable(values))
+        self._bound_values = values if frozen else None
 
     def _bind(self) -> None:
         """Sorts the parameters that have, or have had, a gradient by device and by who steps them."""
@@ -221,10 +249,9 @@ class Optimizer(torch.optim.Optimizer):
             check_gradient(member, type(self).__name__)
             group = self.param_groups[member.group]
             _check_modes(group)
-            self._check_own(group)
             kernels = self._wants_kernels(group)
             sorts.setdefault((member.param.device, kernels), []).append(member)
-        options = [from_group(self.word, self._all_fields(), group) for group in self.param_groups]
+        options = self._options()
         if len(sorts) > 1 and any(o.max_grad_norm > 0 for o in options):
             raise ValueError(
                 "max_grad_norm: the norm is over all parameters, which are in several places here "
@@ -238,10 +265,7 @@ class Optimizer(torch.optim.Optimizer):
             binding.install(self.state)
         self._bindings = bindings
         self._bound_state, self._roster = self.state, Roster(*self._objects())
-        self._bound_key = self._key()
-        values = list(map(_picker(type(self)), self.param_groups))
-        frozen = not any(isinstance(value, (list, Tensor)) for value in chain.from_iterable(values))
-        self._bound_values = values if frozen else None
+        self._note_options()
         if self._released is not None:
             self._released.forget()
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from . import refuse, scalars
+from . import native, refuse, scalars
 from .binding import Binding, Member
 from .optimizer import Optimizer
 from .options import from_group
@@ -23,6 +23,8 @@ class GradientRelease:
         self._members: Dict[Tensor, Member] = {member.param: member for member in optimizer._members()}
         self._bindings: Dict[Tensor, Any] = {}
         self._done: Set[Tensor] = set()
+        self._key: Any = None  # of the options below
+        self._known: List[native.Options] = []
         self._hooks = [param.register_post_accumulate_grad_hook(self._release) for param in params]
         optimizer._released = self
 
@@ -44,15 +46,16 @@ class GradientRelease:
         param.grad = None
 
     def _bound(self, param: Tensor) -> Tuple[Binding, Any]:
-        """A plan for this parameter alone, made anew when an option has changed, and its gradient."""
+        """A plan for this parameter alone, made anew when one that decides it has changed, and its gradient."""
         optimizer, member, key = self._optimizer, self._members[param], self._optimizer._key()
         known, binding = self._bindings.get(param, (None, None))
-        fits = binding is not None and known == key and optimizer.state.get(param) is binding.slots[0]
+        fits = binding is not None and optimizer.state.get(param) is binding.slots[0]
+        if fits and known != key:
+            fits = self._adopt(binding, param, key)
         gradients = binding.take() if fits else None
         if gradients is None:
             refuse.parameter(member, type(optimizer).__name__, optimizer.elementwise)
-            options = [from_group(optimizer.word, optimizer._all_fields(), group) for group in optimizer.param_groups]
-            _check_options(options)
+            options = self._options(key)
             kernels = optimizer._wants_kernels(optimizer.param_groups[member.group])
             binding = Binding(type(optimizer).__name__, [member], options, optimizer.state, kernels)
             binding.install(optimizer.state)
@@ -60,6 +63,22 @@ class GradientRelease:
             self._bindings[param] = key, binding
             optimizer._bindings = None
         return binding, gradients
+
+    def _options(self, key: Any) -> List[native.Options]:
+        """Those that groups of this key stand for; they change once per step at most, not with each parameter."""
+        if self._key != key:
+            options = self._optimizer._options()
+            _check_options(options)
+            self._key, self._known = key, options
+        return self._known
+
+    def _adopt(self, binding: Binding, param: Tensor, key: Any) -> bool:
+        """Whether options that have changed leave the plan as it is."""
+        wants_kernels = self._optimizer._wants_kernels(self._optimizer.param_groups[self._members[param].group])
+        if wants_kernels != binding.kernels or not binding.adopt(self._options(key)):
+            return False
+        self._bindings[param] = key, binding
+        return True
 
     def forget(self) -> None:
         """Called when the optimizer itself has bound the state."""
