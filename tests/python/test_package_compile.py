@@ -83,6 +83,7 @@ def test_operator_keeps_its_promises(word, scaled):
             [s.clone() for s in binding.states],
             binding.steps.clone(),
             torch.tensor([1e-3], dtype=torch.float64),
+            ops.pack(binding.options),
             *scalars,
             ops.describe(word, binding),
         ),

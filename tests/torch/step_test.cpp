@@ -205,7 +205,9 @@ TEST(TorchSteps, MakeAPlanAnewOnlyWhenSomethingItKnowsChanges) {
   EXPECT_EQ(plans_after(0), 1);
   options.lr(1e-4);
   EXPECT_EQ(plans_after(1), 1) << "the rate is no part of a plan";
-  options.weight_decay(0.1);
+  options.weight_decay(0.1).betas({0.8, 0.99, 0.999});
+  EXPECT_EQ(plans_after(2), 1) << "what decides no plan";
+  options.cautious(true);
   EXPECT_EQ(plans_after(2), 2);
   const at::Tensor more = torch::randn({4, 3}).requires_grad_();
   optimizer.add_param_group({{more}});
