@@ -10,7 +10,8 @@ from ..optimizer import Optimizer
 class CAME(Optimizer):
     """CAME: Confidence-guided Adaptive Memory Efficient Optimization (Luo et al., ACL 2023).
 
-    The first arguments are those of `came-pytorch`, whose checkpoints load and go on as they were trained.
+    The first arguments are those of `came-pytorch`, whose checkpoints load and go on as they were trained.  The defaults of the
+    authors' class, too, are those of came_optim.came_pytorch.CAME.
 
     Args:
         params: parameters, named parameters, or dicts of param groups.
