@@ -20,8 +20,8 @@ import came_optim
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE, STEPS, LR = (128, 128), 50_000, 1e-3
 SUBJECTS = {
-    "CAME, as in the paper": ("#c0392b", came_optim.CAME, {}),
-    "CAME, betas (0.9, 0.95, 0.995)": ("#d68910", came_optim.CAME, {"betas": (0.9, 0.95, 0.995)}),
+    "CAME, as in the paper": ("#c0392b", came_optim.CAME, {"bias_correction": False}),
+    "CAME, betas (0.9, 0.95, 0.995)": ("#d68910", came_optim.CAME, {"bias_correction": False, "betas": (0.9, 0.95, 0.995)}),
     "CAME, bias_correction": ("#2471a3", came_optim.CAME, {"bias_correction": True}),
     "torch.optim.AdamW": ("#666666", torch.optim.AdamW, {"weight_decay": 0.0}),
 }

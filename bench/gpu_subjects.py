@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import torch
 
-from subjects import (CAME_PYTORCH, DECAY, FOREACH, LR, TRANSFORMERS, Parameters, Subject, bytes_moved, ours, package,
-                      rival)
+from subjects import (CAME_PYTORCH, DECAY, FOREACH, LR, PAPER, TRANSFORMERS, Parameters, Subject, bytes_moved, ours,
+                      package, rival)
 
 BETA1, BETA2, BETA3, EPS1, EPS2, CLIP = 0.9, 0.999, 0.9999, 1e-30, 1e-16, 1.0
 
@@ -101,9 +101,9 @@ SUBJECTS = [
     package("adamw", "AdamW", weight_decay=DECAY),
     CAME_PYTORCH,
     Subject("came", "torch-compile", CompiledCame),
-    replace(ours("came"), bytes_moved=_came_moves),
-    replace(package("came", "CAME"), bytes_moved=_came_moves),
-    *(ours("came", f"{momentum} momentum", momentum) for momentum in ("bf16", "int8", "int4")),
+    replace(ours("came", **PAPER), bytes_moved=_came_moves),
+    replace(package("came", "CAME", **PAPER), bytes_moved=_came_moves),
+    *(ours("came", f"{momentum} momentum", momentum, **PAPER) for momentum in ("bf16", "int8", "int4")),
     rival("adafactor", "torch-foreach", torch.optim.Adafactor, foreach=True),
     TRANSFORMERS,
     ours("adafactor"),
@@ -112,8 +112,8 @@ SUBJECTS = [
     ours("lamb"),
     _fused("bf16", 14),  # both its moments are bf16
     _bf16("adamw", "bf16", weight_decay=DECAY),
-    *(_bf16("came", momentum) for momentum in ("f32", "bf16", "int8", "int4")),
-    package("came", "CAME", "bf16, bf16 momentum", "bf16", "bf16"),
+    *(_bf16("came", momentum, **PAPER) for momentum in ("f32", "bf16", "int8", "int4")),
+    package("came", "CAME", "bf16, bf16 momentum", "bf16", "bf16", **PAPER),
     _bf16("adafactor", "bf16"),
 ]
 

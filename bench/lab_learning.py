@@ -27,7 +27,7 @@ MODELS = {
 }
 # Name in the picture: optimizer, learning rate for each model, options.
 SUBJECTS = {
-    "CAME": ("came", (5e-4, 2.5e-4, 2.5e-4), []),
+    "CAME": ("came", (5e-4, 2.5e-4, 2.5e-4), ["bias_correction=false"]),  # as in the paper
     "CAME, bias_correction": ("came", (4e-3, 4e-3, 2e-3), ["bias_correction=true"]),
     "Adafactor": ("adafactor", (4e-3, 2e-3, 2e-3), []),
     "Adam": ("adam", (4e-3, 2e-3, 2e-3), []),

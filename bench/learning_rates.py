@@ -23,7 +23,8 @@ BATCH, STEPS, WARM_UP, SEEDS = 4, 400, 40, 3
 HELD_OUT_BATCHES, HELD_OUT_BATCH = 32, 8
 LONG_WARM_UP = STEPS // 2
 CORRECTED = {"bias_correction": True}
-SHORT_MEMORY = {"betas": (0.9, 0.95, 0.995)}
+PAPER = {"bias_correction": False}
+SHORT_MEMORY = {**PAPER, "betas": (0.9, 0.95, 0.995)}
 LADDER = tuple(2e-3 * 2.0**k for k in range(-5, 3))  # 6.25e-5 to 8e-3
 # Optimizer, options, steps of warm-up, rates.
 SETTINGS = {
@@ -31,8 +32,8 @@ SETTINGS = {
     "AdamW, half the run warm-up": (torch.optim.AdamW, {"weight_decay": 0.0}, LONG_WARM_UP, LADDER[4:7]),
     "CAME, bias_correction": (came_optim.CAME, CORRECTED, WARM_UP, LADDER[3:]),
     "CAME, bias_correction, half the run warm-up": (came_optim.CAME, CORRECTED, LONG_WARM_UP, LADDER[4:]),
-    "CAME as in the paper": (came_optim.CAME, {}, WARM_UP, LADDER[:6]),
-    "CAME as in the paper, half the run warm-up": (came_optim.CAME, {}, LONG_WARM_UP, LADDER[1:6]),
+    "CAME as in the paper": (came_optim.CAME, PAPER, WARM_UP, LADDER[:6]),
+    "CAME as in the paper, half the run warm-up": (came_optim.CAME, PAPER, LONG_WARM_UP, LADDER[1:6]),
     "CAME, betas (0.9, 0.95, 0.995)": (came_optim.CAME, SHORT_MEMORY, WARM_UP, LADDER[2:6]),
 }
 

@@ -75,6 +75,7 @@ void step(benchmark::State& state, const char* optimizer_name, const Model& mode
   came::Options options{std::string(optimizer_name)};
   options.lr = 1e-6;  // Small: parameters stay of order one however long the timing runs.
   options.momentum_dtype = static_cast<came_dtype>(storage.dtype);
+  if (options.word() == "came") options.bias_correction = 0;  // The paper's Algorithm 2, as in compare.py.
   came::Optimizer optimizer({options}, buffers.parameters, backend);
   for (auto _ : state) optimizer.step();
 

@@ -25,6 +25,7 @@ Parameters = list[torch.nn.Parameter]
 # Small: parameters stay of order one however many steps are taken, and bf16 ones do not move at all.
 LR = 1e-8
 DECAY = 0.01
+PAPER = {"bias_correction": False}  # CAME as came-pytorch has it
 
 # A code's scale is an f32 for each block of 128 elements.
 BYTES = {"none": 0, "f32": 4, "bf16": 2, "int8": 1 + 4 / 128, "int4": 0.5 + 4 / 128}
@@ -156,11 +157,9 @@ SUBJECTS = [
     ours("adamw", weight_decay=DECAY),
     package("adamw", "AdamW", weight_decay=DECAY),
     CAME_PYTORCH,
-    ours("came"),
-    package("came", "CAME"),
-    ours("came", "bf16 momentum", momentum="bf16"),
-    ours("came", "int8 momentum", momentum="int8"),
-    ours("came", "int4 momentum", momentum="int4"),
+    ours("came", **PAPER),
+    package("came", "CAME", **PAPER),
+    *(ours("came", f"{momentum} momentum", momentum, **PAPER) for momentum in ("bf16", "int8", "int4")),
     TRANSFORMERS,
     ours("adafactor", beta1=0.9, beta2_decay=-0.8, lr_in_momentum=True),
     rival("sm3", "pytorch_optimizer", imported("pytorch_optimizer", "SM3"), momentum=0.9),
@@ -168,5 +167,5 @@ SUBJECTS = [
     rival("lamb", "pytorch_optimizer", imported("pytorch_optimizer", "Lamb")),
     ours("lamb", bias_correction=False),
     BASELINE_BF16,
-    replace(ours("came", "bf16", momentum="bf16", parameter="bf16"), against=BASELINE_BF16),
+    replace(ours("came", "bf16", momentum="bf16", parameter="bf16", **PAPER), against=BASELINE_BF16),
 ]

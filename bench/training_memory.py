@@ -88,7 +88,11 @@ def make(way: str, model: nn.Module):
     import came_optim
 
     optimizer = came_optim.CAME(
-        model.parameters(), lr=1e-4, momentum_dtype="int8" if "int8" in way else None, stochastic_rounding=True
+        model.parameters(),
+        lr=1e-4,
+        bias_correction=False,  # as came-pytorch: the losses are compared
+        momentum_dtype="int8" if "int8" in way else None,
+        stochastic_rounding=True,
     )
     if "release" in way:
         came_optim.gradient_release(model, optimizer)

@@ -85,7 +85,7 @@ inline Options smooth_options(const std::string& word) {
   // Adam adds its decay to the gradient: where the two cancel, it divides a rounding error by its own size.
   o.weight_decay = word == "adam" ? 0.0 : 0.1;
   o.max_grad_norm = 1;
-  if (word == "came") o.confidence_1d = o.bias_correction = 1;
+  if (word == "came") o.confidence_1d = 1, o.bias_correction = 0;
   if (word == "adafactor") o.scale_parameter = o.lr_in_momentum = 1;
   return o;
 }
@@ -96,7 +96,7 @@ inline std::vector<Options> option_variants(const std::string& word) {
   all.cautious = all.maximize = all.stochastic_rounding = 1;
   all.max_grad_norm = 1;
   all.weight_decay = 0.1;
-  if (word == "came") all.confidence_1d = all.bias_correction = 1;
+  if (word == "came") all.confidence_1d = 1, all.bias_correction = 0;
   if (word == "adafactor") all.scale_parameter = all.lr_in_momentum = 1;
   std::vector<Options> list{Options(word), all};
   for (const came_dtype dtype : {CAME_DTYPE_BF16, CAME_DTYPE_I8, CAME_DTYPE_I4}) {

@@ -6,8 +6,9 @@
 namespace came::test {
 namespace {
 
-TEST(Options, CameHasThePapersDefaults) {
+TEST(Options, CameHasThePapersDefaultsAndCorrectsItsColdStart) {
   const Options o = Options::came();
+  EXPECT_EQ(o.lr, 1e-3);
   EXPECT_EQ(o.beta1, 0.9);
   EXPECT_EQ(o.beta2, 0.999);
   EXPECT_EQ(o.beta3, 0.9999);
@@ -15,7 +16,7 @@ TEST(Options, CameHasThePapersDefaults) {
   EXPECT_EQ(o.eps2, 1e-16);
   EXPECT_EQ(o.clip_threshold, 1.0);
   EXPECT_EQ(o.weight_decay, 0.0);
-  EXPECT_EQ(o.bias_correction, 0);
+  EXPECT_EQ(o.bias_correction, 1);
   EXPECT_EQ(o.confidence_1d, 0);
   EXPECT_EQ(o.view, CAME_VIEW_AUTO);
 }

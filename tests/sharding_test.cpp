@@ -174,7 +174,7 @@ TEST_P(Sharding, EqualsTheWholeTensorWithEveryOption) {
   o.max_grad_norm = 0.8;
   o.weight_decay = 0.1;
   o.maximize = 1;
-  if (o.word() == "came") o.confidence_1d = o.bias_correction = 1;
+  if (o.word() == "came") o.confidence_1d = 1, o.bias_correction = 0;
   if (o.word() == "adafactor") {
     o.scale_parameter = o.relative_step = o.lr_in_momentum = 1;
     o.beta2_decay = -0.8;

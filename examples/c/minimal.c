@@ -48,7 +48,6 @@ int main(void) {
   came_options options = CAME_OPTIONS_INIT;
   check(came_options_init(&options, CAME_ALGORITHM_CAME));
   options.lr = 0.01;
-  options.bias_correction = 1; /* 300 steps are a short run; docs/algorithms.md says what this changes. */
 
   came_tensor_spec spec = CAME_TENSOR_SPEC_INIT;
   spec.name = "w";

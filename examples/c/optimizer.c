@@ -21,7 +21,6 @@ int main(void) {
 
   came_options options = CAME_OPTIONS_INIT;
   check(came_options_init(&options, CAME_ALGORITHM_CAME));
-  options.bias_correction = 1; /* A short run; docs/algorithms.md says what this changes. */
 
   came_parameter parameter = CAME_PARAMETER_INIT;
   parameter.name = "w";

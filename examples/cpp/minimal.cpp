@@ -8,7 +8,6 @@ int main() try {
 
   came::Options options = came::Options::came();
   options.lr = 0.01;
-  options.bias_correction = 1;  // A short run; docs/algorithms.md says what this changes.
   came::Optimizer optimizer(options, {{"w", {w.data(), shape}, {grad.data(), shape}}});
 
   double first = 0, loss = 0;

@@ -12,7 +12,7 @@ from torch import nn
 import came_optim
 
 STEPS = 200
-OPTIONS = {"momentum_dtype": "int8", "stochastic_rounding": True, "bias_correction": True}
+OPTIONS = {"momentum_dtype": "int8", "stochastic_rounding": True}
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -21,7 +21,7 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).cuda()
 points, wanted = torch.zeros(256, 2, device="cuda"), torch.zeros(256, 1, device="cuda")
 lr = torch.tensor(LR, device="cuda")
-optimizer = came_optim.CAME(model.parameters(), lr=lr, bias_correction=True, capturable=True)
+optimizer = came_optim.CAME(model.parameters(), lr=lr, capturable=True)
 
 
 def fill():

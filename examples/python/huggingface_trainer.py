@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
         seed=0,
     )
     # The rate is an argument of the optimizer; the decay comes with the groups.
-    chosen = came_optim.CAME, {"lr": arguments.learning_rate, "bias_correction": True}
+    chosen = came_optim.CAME, {"lr": arguments.learning_rate}
     trainer = Trainer(model=model, args=arguments, train_dataset=data, optimizer_cls_and_kwargs=chosen)
     result = trainer.train()
     saved = torch.load(Path(folder) / f"checkpoint-{STEPS}" / "optimizer.pt", weights_only=True)

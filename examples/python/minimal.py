@@ -15,8 +15,8 @@ torch.set_num_threads(1)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
 
-# Instead of torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0).  bias_correction lets AdamW's rate stand as it is.
-optimizer = came_optim.CAME(model.parameters(), lr=3e-3, bias_correction=True)
+# Instead of torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0): AdamW's rate stands as it is.
+optimizer = came_optim.CAME(model.parameters(), lr=3e-3)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
 
 for step in range(STEPS):

@@ -21,7 +21,7 @@ int main() try {
   using came::torch::CAMEOptions;
   // A group keeps what its options were given; the rest comes from the last argument.
   came::torch::CAME optimizer({{weights}, {biases, std::make_unique<CAMEOptions>(CAMEOptions().weight_decay(0))}},
-                              CAMEOptions(5e-3).weight_decay(0.01).bias_correction(true));
+                              CAMEOptions(5e-3).weight_decay(0.01));
   torch::optim::StepLR scheduler(optimizer, /*step_size=*/100, /*gamma=*/0.5);
 
   double first = 0, last = 0;

@@ -109,7 +109,8 @@ typedef struct came_options {
   came_view view;                 /**< CAME, Adafactor, SM3: how N-D tensors become matrices. */
   came_dtype momentum_dtype;      /**< Storage of the momentum: default, F64 beside F64, F32, BF16, I8 or I4. */
   came_dtype second_moment_dtype; /**< Adam, AdamW, LAMB: storage of the second moment: default or I8. */
-  int32_t bias_correction;        /**< CAME: correct the instability's cold start (0).  LAMB: both moments (1). */
+  int32_t bias_correction;        /**< CAME: correct the instability's cold start (1); 0: the paper's Algorithm 2
+                                       exactly.  LAMB: correct both moments (1). */
   int32_t confidence_1d;          /**< CAME: confidence factor also for 1-D and 0-D tensors. */
   int32_t cautious;               /**< Drop update elements whose sign disagrees with the gradient's. */
   int32_t stochastic_rounding;    /**< Round bf16/f16 parameters and bf16 momentum stochastically. */

@@ -1,8 +1,7 @@
 // Options of the optimizers.  Fields and their meaning: came_options in came.h.
 //
 //   came::Options options = came::Options::came();
-//   options.lr = 2e-4;
-//   options.bias_correction = 1;
+//   options.lr = 3e-4;
 //   options.set("momentum_dtype", "int8");
 #pragma once
 

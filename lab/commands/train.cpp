@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kExample =
     "Examples:\n"
-    "  came-lab train gpt2-tiny --optimizer came -o bias_correction=true --lr 1e-3 --steps 500\n"
+    "  came-lab train gpt2-tiny --optimizer came --lr 2e-3 --steps 500\n"
     "  came-lab train bert-base --device cuda --precision bf16 --batch 4096 --micro-batch 128 --steps 20000 --warmup "
     "1000\n"
     "  came-lab train --config mine.toml --out runs/second\n"

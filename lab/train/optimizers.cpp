@@ -19,7 +19,7 @@ using OptionTexts = std::map<std::string, std::string>;
 
 struct Named {
   const char* name;
-  double rate;  // the best of a coarse search on models of a million parameters
+  double rate;  // CAME: the library's; others: the best of a coarse search on models of a million parameters
   std::function<std::unique_ptr<torch::optim::Optimizer>(
       std::vector<at::Tensor> matrices, std::vector<at::Tensor> others, double lr, const OptionTexts& options)>
       make;
@@ -88,7 +88,7 @@ std::unique_ptr<torch::optim::Optimizer> of_libtorch(std::vector<at::Tensor> mat
 
 const std::vector<Named>& table() {
   static const std::vector<Named> all = {
-      {"came", 5e-4, of_the_library<came::torch::CAMEOptions>()},
+      {"came", 1e-3, of_the_library<came::torch::CAMEOptions>()},
       {"adafactor", 2e-3, of_the_library<came::torch::AdafactorOptions>()},
       {"adam", 2e-3, of_the_library<came::torch::AdamOptions>()},
       {"adamw", 2e-3, of_the_library<came::torch::AdamWOptions>()},

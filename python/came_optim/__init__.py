@@ -1,6 +1,6 @@
 """Memory-efficient optimizers: CAME, and Adafactor, Adam, AdamW, LAMB, SM3 beside it, for PyTorch, on the kernels of libcame.
 
-    optimizer = came_optim.CAME(model.parameters(), lr=2e-4)
+    optimizer = came_optim.CAME(model.parameters(), lr=1e-3)
 
 `came_optim.native` is the layer below, for numpy or any other memory; it needs no torch, so names that do are imported when they
 are first used.

@@ -2,8 +2,8 @@
 
 torch casts floating state to the parameter's dtype on loading, which would cut f32 statistics of bf16 weights; tensors pass
 through it wrapped.  Understood beside our own: came-pytorch, torch.optim.Adam(W), transformers.Adafactor, and older ones of
-any of them, whose groups lack options (the optimizer's own stay) and whose `step` is a number.  What is of another optimizer,
-or lacks an entry, is refused.
+any of them, whose groups lack options (they become what that package did, or else the optimizer's own stay) and whose `step`
+is a number.  What is of another optimizer, or lacks an entry, is refused.
 """
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Set, Tuple
@@ -74,8 +74,9 @@ class _Loading:
         groups = [dict(group) for group in state_dict["param_groups"]]
         self._unknown = [set(optimizer.defaults) - set(group) for group in groups]
         for group, own in zip(groups, optimizer.param_groups):
+            others = origin.unsaid(optimizer.word, group)
             for name in optimizer.defaults:
-                group.setdefault(name, own[name])
+                group.setdefault(name, others.get(name, own[name]))
         return {**state_dict, "state": state, "param_groups": groups}
 
     def unwrap(self, optimizer: "Optimizer") -> None:

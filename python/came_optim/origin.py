@@ -1,6 +1,7 @@
 """Whose checkpoint is it?  Some optimizers have state of the same names, so the entries of the groups tell.
 
-A checkpoint of another optimizer is refused: its numbers would be taken for others, or its options.
+A checkpoint of another optimizer is refused: its numbers would be taken for others, or its options.  One of another package
+says nothing of options that are not in it; where ours are on by default, what it did is written down here.
 """
 
 from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
@@ -35,6 +36,8 @@ _OURS = {
     "lamb": Sort("LAMB", ("betas", "eps", "bias_correction"), 2, ("amsgrad", "clip_threshold")),
     "sm3": Sort("SM3", ("beta1", "eps"), 0, ("betas", "clip_threshold", "decay_rate")),
 }
+# What came-pytorch does and has no option for, as far as our default is another.
+_UNSAID: Mapping[str, Mapping[str, Any]] = {"came": {"bias_correction": False, "view": "last_two"}}
 _OTHERS = (
     Sort("SGD", ("momentum", "dampening")),
     Sort("RMSprop", ("alpha", "centered")),
@@ -57,6 +60,15 @@ def check(word: str, owner: str, groups: Iterable[Mapping[str, Any]]) -> None:
                 f"{owner}: the checkpoint is of {_name(word, group)}, to go by the entries of its group {k} ({', '.join(told)}), "
                 f"expected one of {_OURS[word].name}; nothing was loaded"
             )
+
+
+def unsaid(word: str, group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options that a group of a checkpoint may lack, with what they were to whoever wrote it.
+
+    >>> unsaid("came", {"params": [0], "lr": 1e-3, "clip_threshold": 1.0})["bias_correction"]
+    False
+    """
+    return _UNSAID.get(word, {}) if set(group) - _COMMON else {}
 
 
 def _name(word: str, group: Mapping[str, Any]) -> str:

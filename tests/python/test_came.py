@@ -9,6 +9,7 @@ from libcame import Stepper
 from papers import Came
 
 LR = 2e-3
+PAPER = {"bias_correction": False}  # the form of the authors' package and of the paper's Algorithm 2
 
 
 def run_ours(shape, family, **options):
@@ -21,7 +22,7 @@ def run_ours(shape, family, **options):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_equals_the_authors_package(shape, family):
-    ours = run_ours(shape, family, view="last_two", weight_decay=0.1)
+    ours = run_ours(shape, family, view="last_two", weight_decay=0.1, **PAPER)
     p = torch.nn.Parameter(torch.tensor(start(shape)))
     theirs = CAME([p], lr=LR, weight_decay=0.1)
     for g, lr in zip(gradients(family, shape), learning_rates(LR)):
@@ -38,7 +39,7 @@ def test_equals_the_authors_package(shape, family):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_folds_tensors_of_many_dimensions_into_one_matrix(shape, family):
-    ours = run_ours(shape, family, view="fold")
+    ours = run_ours(shape, family, view="fold", **PAPER)
     paper = Came(start(shape).reshape(fold(shape)))
     for g, lr in zip(gradients(family, shape), learning_rates(LR)):
         paper.step(g.reshape(fold(shape)), lr)
@@ -49,9 +50,9 @@ def test_folds_tensors_of_many_dimensions_into_one_matrix(shape, family):
     "options",
     [
         {"bias_correction": True},
-        {"confidence_1d": True},
+        {"confidence_1d": True, **PAPER},
         {"confidence_1d": True, "bias_correction": True},
-        {"cautious": True},
+        {"cautious": True, **PAPER},
         {"cautious": True, "confidence_1d": True, "bias_correction": True},
     ],
     ids=str,

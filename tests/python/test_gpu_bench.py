@@ -69,7 +69,7 @@ def test_the_plain_came_is_ours(monkeypatch):
     shapes = [[48, 64], [64], [8, 4, 3, 3]]
     plain, own = devices.make_parameters(devices.Host(), shapes), devices.make_parameters(devices.Host(), shapes)
     start = [p.detach().clone() for p in plain]
-    lanes = gpu_subjects.CompiledCame(plain), subjects.Ours(own, "came", momentum_dtype="f32", view="fold")
+    lanes = gpu_subjects.CompiledCame(plain), subjects.Ours(own, "came", momentum_dtype="f32", view="fold", **subjects.PAPER)
     for _ in range(20):
         for lane in lanes:
             lane.step()

@@ -16,12 +16,13 @@ PAPERS = {
     "lamb": Lamb,
     "sm3": lambda p, **options: Sm3(p, beta1=0.9, **options),
 }
+AS_IN_THE_PAPER = {"came": {"bias_correction": False}}  # options whose default is not the paper's
 SHAPES = [(23, 17), (67, 71), (31,)]
 
 
 def compare(word, shape, family, change_gradient=lambda g: g, ours=(), paper=()):
     """Steps ours with options and the raw gradient, the paper with what the option makes of it."""
-    stepper = Stepper(word, [start(shape)], **dict(ours))
+    stepper = Stepper(word, [start(shape)], **{**AS_IN_THE_PAPER.get(word, {}), **dict(ours)})
     written = PAPERS[word](start(shape), **dict(paper))
     for g, lr in zip(gradients(family, shape), learning_rates(LR)):
         stepper.step([g], lr)

@@ -128,10 +128,11 @@ def test_checkpoints_of_came_pytorch_load_as_they_are():
         theirs_net.loss(step).backward()
         theirs.step()
     ours_net.load_state_dict(theirs_net.state_dict())
-    ours = came_optim.CAME(ours_net.parameters(), lr=1.0, bias_correction=False)
+    ours = came_optim.CAME(ours_net.parameters(), lr=1.0)
     ours.load_state_dict(through_torch(theirs.state_dict()))
     group = ours.param_groups[0]
-    assert group["view"] == "last_two" and group["lr"] == 1e-3 and group["momentum_dtype"] is None
+    assert group["view"] == "last_two" and group["bias_correction"] is False
+    assert group["lr"] == 1e-3 and group["momentum_dtype"] is None
     assert "RMS" not in ours.state_dict()["state"][0]
     assert go_on(ours, theirs, list(ours_net.parameters()), list(theirs_net.parameters())) < 1e-10
 
@@ -140,9 +141,10 @@ def test_own_options_survive_a_checkpoint_without_them():
     params, others = parameters(torch.float32), parameters(torch.float32)
     theirs = came_pytorch.CAME(params, lr=1e-3)
     run(theirs, [p for p in params if p.numel()], 1)
-    ours = came_optim.CAME([{"params": others, "bias_correction": True}], weight_decay=0.5)
+    ours = came_optim.CAME([{"params": others, "stochastic_rounding": True}], weight_decay=0.5, max_grad_norm=2.0)
     ours.load_state_dict(theirs.state_dict())
-    assert ours.param_groups[0]["bias_correction"] and ours.param_groups[0]["weight_decay"] == 0.0
+    group = ours.param_groups[0]
+    assert group["stochastic_rounding"] and group["max_grad_norm"] == 2.0 and group["weight_decay"] == 0.0
 
 
 @pytest.mark.parametrize("cls", [torch.optim.Adam, torch.optim.AdamW])

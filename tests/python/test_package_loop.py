@@ -92,9 +92,9 @@ def test_every_shared_option(word, options):
 @pytest.mark.parametrize(
     "word, options",
     [
-        ("came", {"bias_correction": True}),
+        ("came", {"bias_correction": False}),
         ("came", {"confidence_1d": True}),
-        ("came", {"confidence_1d": True, "bias_correction": True, "cautious": True}),
+        ("came", {"confidence_1d": True, "bias_correction": False, "cautious": True}),
         ("came", {"clip_threshold": 0.1}),
         ("came", {"view": "last_two"}),
         ("came", {"view": "fold"}),

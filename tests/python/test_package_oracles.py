@@ -12,7 +12,7 @@ STEPS = 500
 FIXED = {"scale_parameter": False, "relative_step": False}
 # name: (ours, theirs, their arguments, ours beside them)
 PAIRS = {
-    "came": (came_optim.CAME, came_pytorch.CAME, {"lr": 1e-3}, {"view": "last_two"}),
+    "came": (came_optim.CAME, came_pytorch.CAME, {"lr": 1e-3}, {"view": "last_two", "bias_correction": False}),
     "adamw": (came_optim.AdamW, torch.optim.AdamW, {"weight_decay": 0.0}, {}),
     "adam": (came_optim.Adam, torch.optim.Adam, {}, {}),
     "adafactor": (came_optim.Adafactor, transformers.Adafactor, {}, {"view": "last_two"}),

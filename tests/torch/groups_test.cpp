@@ -140,7 +140,7 @@ TEST(TorchOptions, AreCopiedComparedAndReadBack) {
                                   .eps1(1e-20)
                                   .eps2(1e-10)
                                   .clip_threshold(2)
-                                  .bias_correction(true)
+                                  .bias_correction(false)
                                   .view(came::View::fold)
                                   .momentum_dtype(DType::i8)
                                   .seed(~uint64_t{0})

@@ -10,16 +10,18 @@ from ..optimizer import Optimizer
 class CAME(Optimizer):
     """CAME: Confidence-guided Adaptive Memory Efficient Optimization (Luo et al., ACL 2023).
 
-    The first arguments are those of `came-pytorch`; its checkpoints load.
+    The first arguments are those of `came-pytorch`, whose checkpoints load and go on as they were trained.  The defaults of the
+    authors' class, too, are those of came_optim.came_pytorch.CAME.
 
     Args:
         params: parameters, named parameters, or dicts of param groups.
-        lr: learning rate; a tensor is read when the step runs.
+        lr: learning rate, AdamW's own; a tensor is read when the step runs.
         eps: added to the squared gradient and to the instability.
         clip_threshold: largest RMS of an update.
         betas: decay of the momentum, the second moment and the instability.
         weight_decay: decoupled decay.
-        bias_correction: correct the instability's cold start: for short runs, with AdamW's own learning rate.
+        bias_correction: correct the instability's cold start, so that AdamW's learning rate stands as it is; the paper's
+            Algorithm 2 exactly is `bias_correction=False`.
         confidence_1d: a confidence factor also for tensors of one or no dimension.
         view: how tensors of three or more dimensions become matrices: "auto", "fold" or "last_two", the authors' choice.
         momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, beside f64 parameters f64.
@@ -32,7 +34,7 @@ class CAME(Optimizer):
 
     >>> import torch, came_optim
     >>> model = torch.nn.Linear(4, 2)
-    >>> optimizer = came_optim.CAME(model.parameters(), lr=2e-4)
+    >>> optimizer = came_optim.CAME(model.parameters(), lr=1e-3, weight_decay=0.01)
     >>> model(torch.ones(1, 4)).sum().backward()
     >>> optimizer.step()
     >>> sorted(optimizer.state[model.weight])
@@ -48,13 +50,13 @@ class CAME(Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: Union[float, Tensor] = 2e-4,
+        lr: Union[float, Tensor] = 1e-3,
         eps: Tuple[float, float] = (1e-30, 1e-16),
         clip_threshold: float = 1.0,
         betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
         weight_decay: float = 0.0,
         *,
-        bias_correction: bool = False,
+        bias_correction: bool = True,
         confidence_1d: bool = False,
         view: str = "auto",
         momentum_dtype: Any = None,

@@ -5,13 +5,14 @@ namespace came::core {
 namespace {
 
 void set_defaults(came_options& o) {
-  o.lr = 2e-4;
+  o.lr = 1e-3;
   o.beta1 = 0.9;
   o.beta2 = 0.999;
   o.beta3 = 0.9999;
   o.eps1 = 1e-30;
   o.eps2 = 1e-16;
   o.clip_threshold = 1.0;
+  o.bias_correction = 1;
 }
 
 std::vector<State> states(const came_options& o, const Tensor& t) {

@@ -20,8 +20,6 @@ int main() {
   const std::vector<int64_t> shape{3, 2};
   std::vector<float> w(6, 0.0F), grad(6, 0.5F);
   came::Options options = came::Options::came();
-  options.lr = 1e-3;
-  options.bias_correction = 1;
   came::Optimizer optimizer(options, {{"w", {w.data(), shape}, {grad.data(), shape}}});
   optimizer.step();
 

@@ -20,7 +20,7 @@ struct CAMEOptions : OptionsOf<CAMEOptions, Algorithm::came> {
   CAME_TORCH_ARG(double, eps1);            ///< Added to the squared gradient.
   CAME_TORCH_ARG(double, eps2);            ///< Added to the instability.
   CAME_TORCH_ARG(double, clip_threshold);  ///< Largest RMS of an update.
-  CAME_TORCH_ARG(bool, bias_correction);   ///< Corrects the instability's cold start.
+  CAME_TORCH_ARG(bool, bias_correction);   ///< Corrects the cold start; false: the paper's Algorithm 2 exactly.
   CAME_TORCH_ARG(bool, confidence_1d);     ///< Confidence factor also for 1-D and 0-D tensors.
   CAME_TORCH_ARG(View, view);              ///< How N-D tensors become matrices.
   /// beta1, beta2 and beta3.
