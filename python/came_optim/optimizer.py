@@ -33,6 +33,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
         defaults = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+        if isinstance(defaults["lr"], Tensor):  # like torch, before anybody looks at the parameters
+            _check_rate(defaults["lr"], defaults)
         super().__init__(params, defaults)
 
     @classmethod
@@ -221,10 +223,12 @@ class Optimizer(torch.optim.Optimizer):
             check_gradient(member, type(self).__name__)
             group = self.param_groups[member.group]
             _check_modes(group)
+            _check_fused(group, member.param)
             self._check_own(group)
             kernels = self._wants_kernels(group)
             sorts.setdefault((member.param.device, kernels), []).append(member)
-        options = [from_group(self.word, self._all_fields(), group) for group in self.param_groups]
+        # Without gradients a step reads no option: some schedulers of torch put anything there before the first one.
+        options = [from_group(self.word, self._all_fields(), group) for group in self.param_groups if sorts]
         if len(sorts) > 1 and any(o.max_grad_norm > 0 for o in options):
             raise ValueError(
                 "max_grad_norm: the norm is over all parameters, which are in several places here "
@@ -294,15 +298,17 @@ def _check_modes(group: Mapping[str, Any]) -> None:
         raise RuntimeError("`fused` does not support `differentiable`")
     if group["fused"] and group["foreach"]:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-    if group["fused"]:
-        for param in group["params"]:
-            if param.device.type not in KERNEL_DEVICES or not param.is_floating_point():
-                raise RuntimeError(
-                    "`fused=True` requires all the params to be floating point Tensors of supported devices: "
-                    f"{KERNEL_DEVICES}; one is {param.dtype} on {param.device}"
-                )
     if group["capturable"] and (group["fused"] is False or group["foreach"] or group["differentiable"]):
         raise RuntimeError(
             "`capturable` needs the kernels, whose counters lie on the device; the loop of `fused=False`, `foreach` and "
             "`differentiable` reads them on the host"
+        )
+
+
+def _check_fused(group: Mapping[str, Any], param: Tensor) -> None:
+    """When a parameter is first stepped, as in torch: until then it may be on the meta device."""
+    if group["fused"] and (param.device.type not in KERNEL_DEVICES or not param.is_floating_point()):
+        raise RuntimeError(
+            f"`fused=True` requires all the params to be floating point Tensors of supported devices: {KERNEL_DEVICES}; one is "
+            f"{param.dtype} on {param.device}"
         )
