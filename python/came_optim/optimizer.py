@@ -145,7 +145,7 @@ class Optimizer(torch.optim.Optimizer):
         if binding.kernels:
             binding.run(*arguments)
         else:
-            loop.run(self.word, binding, self.param_groups, *arguments)
+            loop.run(self.word, self._all_fields(), binding, self.param_groups, *arguments)
 
     def _step_in_graph(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
         """The step as torch.compile sees it: one operator per device, or a call outside the graph if no operator will do."""
@@ -244,7 +244,7 @@ class Optimizer(torch.optim.Optimizer):
         self._bound_state, self._roster = self.state, Roster(*self._objects())
         self._bound_key = self._key()
         values = list(map(_picker(type(self)), self.param_groups))
-        frozen = not any(isinstance(value, (list, Tensor)) for value in chain.from_iterable(values))
+        frozen = not any(map(_may_change, chain.from_iterable(values)))
         self._bound_values = values if frozen else None
         if self._released is not None:
             self._released.forget()
@@ -271,9 +271,16 @@ def _picker(cls: Type[Optimizer]) -> Callable[[Mapping[str, Any]], Any]:
     return itemgetter(*sorted({argument.split("[")[0] for argument in cls._all_fields().values()} | _MODES))
 
 
+def _may_change(value: Any) -> bool:
+    """Whether a value may become another in place."""
+    return isinstance(value, (list, Tensor)) or (isinstance(value, tuple) and any(map(_may_change, value)))
+
+
 def _frozen(value: Any) -> Any:
-    """What a value is now: lists and tensors may change in place."""
-    return tuple(value) if isinstance(value, list) else value.item() if isinstance(value, Tensor) else value
+    """What a value is now."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
 _MODES = {"foreach", "fused", "differentiable", "capturable"}
