@@ -14,6 +14,7 @@ from torch import Tensor
 from . import checkpoint, hooks, loop, ops, refuse, scalars
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
+from .library import is_built, library
 from .options import COMMON, from_group
 from .state import Slot
 
@@ -69,6 +70,7 @@ class Optimizer(torch.optim.Optimizer):
         _check_rate(self._rate(group), group)
         _check_modes(group)
         self._check_own(group)
+        self._wants_kernels(group)  # says so if there are none
         from_group(self.word, self._all_fields(), group)
         number = sum(len(other["params"]) for other in self.param_groups if other is not group)
         for k, param in enumerate(group["params"]):
@@ -83,7 +85,7 @@ class Optimizer(torch.optim.Optimizer):
             return False
         if group["fused"]:
             return True
-        return all(param.device.type in KERNEL_DEVICES for param in group["params"])
+        return all(param.device.type in KERNEL_DEVICES for param in group["params"]) and is_built()
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -305,10 +307,15 @@ def _check_modes(group: Mapping[str, Any]) -> None:
         raise RuntimeError("`fused` does not support `differentiable`")
     if group["fused"] and group["foreach"]:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-    if group["capturable"] and (group["fused"] is False or group["foreach"] or group["differentiable"]):
+    if group["fused"]:
+        try:
+            library()
+        except ImportError as error:
+            raise RuntimeError(f"`fused=True` needs the kernels; {error}") from error
+    if group["capturable"] and (group["fused"] is False or group["foreach"] or group["differentiable"] or not is_built()):
         raise RuntimeError(
-            "`capturable` needs the kernels, whose counters lie on the device; the loop of `fused=False`, `foreach` and "
-            "`differentiable` reads them on the host"
+            "`capturable` needs the kernels, whose counters lie on the device; the loop, which runs for `fused=False`, `foreach` and "
+            "`differentiable`, and where libcame is not built, reads them on the host"
         )
 
 
