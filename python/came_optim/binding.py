@@ -15,6 +15,7 @@ from torch import Tensor
 
 from . import memory, native, versions
 from .handles import handles
+from .layout import Layout
 from .lender import Borrower, Lender
 from .state import Slot, Watch, lacking
 
@@ -134,11 +135,9 @@ class Binding:
         for member in members:
             memory.check(member.param, f"{owner}: {member}")
             check_gradient(member, owner)
-        index = self.device.index or 0 if on_cuda else 0
-        # The loop runs no plan: any backend tells the layout of the state.
-        backend = native.CUDA if on_cuda else native.AUTO
         self.specs = [_spec(member) for member in members]
-        self.plan, self.planned = native.Plan(groups, self.specs, backend, index), list(groups)
+        self.plan: Any = self._make_plan(groups, on_cuda) if kernels else Layout(groups, self.specs)
+        self.planned = list(groups)
         self.slots = self._bind_slots(state)
         self.states = self._bind_state()
         self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
@@ -154,6 +153,10 @@ class Binding:
             self._borrower = Borrower.of(lender(), self.call, self.params)
 
     # ---- binding -------------------------------------------------------------------------------------
+
+    def _make_plan(self, groups: Sequence[native.Options], on_cuda: bool) -> native.Plan:
+        backend, index = (native.CUDA, self.device.index or 0) if on_cuda else (native.AUTO, 0)
+        return native.Plan(groups, self.specs, backend, index)
 
     def _bind_slots(self, state: Dict[Tensor, Any]) -> List[Slot]:
         """Copies of the slots there are, each complete or without state."""

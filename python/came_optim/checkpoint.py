@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import native, origin
 from .binding import check_state, counter
+from .layout import Layout
 from .options import from_group
 from .state import lacking
 
@@ -141,7 +142,7 @@ def _layouts(
     options = from_group(optimizer.word, optimizer._all_fields(), group)
     specs = [native.Spec(tuple(p.shape), str(p.dtype).replace("torch.", ""), id=k) for k, (p, _) in enumerate(found)]
     layouts: List[List[native.State]] = [[] for _ in found]
-    for state in native.Plan([options], specs).states if specs else []:
+    for state in Layout([options], specs).states:
         layouts[state.tensor].append(state)
     return zip(layouts, (slot for _, slot in found))
 

@@ -1,22 +1,28 @@
 """`came_optim.estimate`: what an optimizer will need, before anything is allocated.  Needs no torch."""
 
 from inspect import signature
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
+from math import prod
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import native
+from . import layout, native
+from .library import is_built
 from .options import from_group
 
 _COLUMNS = ("parameters", "gradients", "state", "workspace", "peak")
 
 
 class Row(NamedTuple):
-    """Bytes of one optimizer; `peak` is all that it holds during a step: state, workspace, tables."""
+    """Bytes of one optimizer; `peak` is all that it holds during a step: state, workspace, tables.
+
+    Where libcame is not built, `workspace` is None and `peak` the state alone: the temporary tensors of the loop, a few of the size
+    of the largest parameter, are not counted.
+    """
 
     optimizer: str
     parameters: int
     gradients: int
     state: int
-    workspace: int
+    workspace: Optional[int]
     peak: int
 
 
@@ -36,7 +42,9 @@ class Estimate(List[Row]):
         )
 
 
-def _text(size: float) -> str:
+def _text(size: Optional[float]) -> str:
+    if size is None:
+        return "?"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
             break
@@ -69,7 +77,7 @@ def _word(optimizer: Any) -> str:
 def _options(optimizer: Any, options: Dict[str, Any]) -> native.Options:
     """Of a class or an optimizer, with their defaults and arguments; of a word, with those of the library."""
     if isinstance(optimizer, str):
-        return native.options(optimizer.lower(), **{name: v for name, v in options.items() if v is not None})
+        return layout.options(optimizer.lower(), **{name: v for name, v in options.items() if v is not None})
     known = getattr(optimizer, "defaults", None)
     if known is None:
         known = {name: p.default for name, p in signature(optimizer).parameters.items() if name != "params"}
@@ -77,6 +85,20 @@ def _options(optimizer: Any, options: Dict[str, Any]) -> native.Options:
     if unknown:
         raise TypeError(f"{unknown[0]}: given, but {_word(optimizer)} has no such argument")
     return from_group(optimizer.word, optimizer._all_fields(), {**known, **options})
+
+
+_SIZES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1}
+
+
+def _bytes(options: native.Options, specs: List[native.Spec], backend: int) -> Tuple[int, int, int, Optional[int], int]:
+    """The columns of a row."""
+    if is_built():
+        memory = native.estimate([options], specs, backend)
+        workspace = memory.workspace_bytes + memory.reduction_bytes + memory.table_bytes
+        return memory.parameter_bytes, memory.gradient_bytes, memory.state_bytes, workspace, memory.peak_bytes
+    state = sum(_SIZES[state.dtype] * prod(state.shape) for state in layout.Layout([options], specs).states)
+    parameters = sum(_SIZES[spec.dtype] * prod(spec.shape) for spec in specs)
+    return parameters, parameters, state, None, state
 
 
 def estimate(
@@ -109,17 +131,9 @@ def estimate(
     specs = _specs(model_or_shapes, dtype)
     backend = native.CUDA if (device or _device_of(model_or_shapes)).startswith("cuda") else native.AUTO
     table = Estimate()
-    for spec in specs:
-        elements = 1
-        for size in spec.shape:
-            elements *= size
-        table.elements += elements
+    table.elements = sum(prod(spec.shape) for spec in specs)
     for one in chosen:
-        word = _word(one)
-        memory = native.estimate([_options(one, options)], specs, backend)
-        workspace = memory.workspace_bytes + memory.reduction_bytes + memory.table_bytes
-        parts = (memory.parameter_bytes, memory.gradient_bytes, memory.state_bytes, workspace, memory.peak_bytes)
-        table.append(Row(word, *parts))
+        table.append(Row(_word(one), *_bytes(_options(one, options), specs, backend)))
     return table
 
 

@@ -7,9 +7,10 @@ lock, which ctypes.PyDLL keeps.
 
 import ctypes
 from collections import defaultdict
+from operator import is_
 from typing import Any, List, Optional, Sequence
 
-from .library import library
+from .library import library, loads
 from .native import Call, Sized, Table
 from .native import Tensor as _Tensor
 
@@ -189,6 +190,9 @@ class Roster:
     def __init__(self, *holders: Any) -> None:
         self._kept = [list(_objects(holder)) for holder in holders]  # or another could have the address of one
         self._ids = [((_ptr * len(kept))(*map(id, kept)), len(kept)) for kept in self._kept]
+        self._in_c = loads()
+        if not self._in_c:
+            return
         self._item, self._next = _python("PyList_GetItem"), _python("PyDict_Next")
         self._list = _function("came_list_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
         self._dict = _function("came_dict_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
@@ -197,8 +201,10 @@ class Roster:
         """Identity, not equality, which tensors answer with a tensor."""
         if len(holders) != len(self._ids):
             return False
-        for holder, (ids, count) in zip(holders, self._ids):
-            if len(holder) != count or not self._holds(holder, ids, count):
+        for holder, kept, (ids, count) in zip(holders, self._kept, self._ids):
+            if len(holder) != count:
+                return False
+            if not (self._holds(holder, ids, count) if self._in_c else all(map(is_, kept, _objects(holder)))):
                 return False
         return True
 

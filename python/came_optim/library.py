@@ -6,6 +6,7 @@ the package lies in.
 
 import ctypes
 import os
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import List
@@ -58,6 +59,32 @@ def library() -> ctypes.CDLL:
     for name in ("came_error_message", "came_version", "came_algorithm_name"):
         getattr(loaded, name).restype = ctypes.c_char_p
     return loaded
+
+
+@lru_cache(maxsize=None)
+def is_built() -> bool:
+    """Whether there is a library; warns, once, if nobody has built one, as where there is no compiler.
+
+    One that CAME_LIBRARY names, or that lies where it should, must load: ImportError says why it does not.
+    """
+    if os.environ.get("CAME_LIBRARY") or any(path.is_file() for path in candidates()):
+        library()
+        return True
+    warnings.warn(
+        "came_optim: libcame is not built, so steps run as the loop in PyTorch, with the same results but slower; looked for "
+        f"{', '.join(map(str, candidates()))}; {_HOW_TO_BUILD}; `fused=False` chooses the loop without this warning",
+        stacklevel=2,
+    )
+    return False
+
+
+def loads() -> bool:
+    """Whether there is a library that loads: for what has another way to do without."""
+    try:
+        library()
+    except ImportError:
+        return False
+    return True
 
 
 def check(status: int) -> None:

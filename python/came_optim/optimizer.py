@@ -14,6 +14,7 @@ from torch import Tensor
 from . import checkpoint, hooks, loop, native, ops, refuse, scalars
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
+from .library import is_built, library
 from .options import COMMON, from_group
 from .state import Slot
 
@@ -33,6 +34,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
         defaults = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+        if isinstance(defaults["lr"], Tensor):  # like torch, before anybody looks at the parameters
+            _check_rate(defaults["lr"], defaults)
         super().__init__(params, defaults)
 
     @classmethod
@@ -67,6 +70,7 @@ class Optimizer(torch.optim.Optimizer):
         _check_rate(self._rate(group), group)
         _check_modes(group)
         self._check_own(group)
+        self._wants_kernels(group)  # says so if there are none
         from_group(self.word, self._all_fields(), group)
         number = sum(len(other["params"]) for other in self.param_groups if other is not group)
         for k, param in enumerate(group["params"]):
@@ -81,7 +85,7 @@ class Optimizer(torch.optim.Optimizer):
             return False
         if group["fused"]:
             return True
-        return all(param.device.type in KERNEL_DEVICES for param in group["params"])
+        return all(param.device.type in KERNEL_DEVICES for param in group["params"]) and is_built()
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -143,7 +147,7 @@ class Optimizer(torch.optim.Optimizer):
         if binding.kernels:
             binding.run(*arguments)
         else:
-            loop.run(self.word, binding, self.param_groups, *arguments)
+            loop.run(self.word, self._all_fields(), binding, self.param_groups, *arguments)
 
     def _step_in_graph(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
         """The step as torch.compile sees it: one operator per device, or a call outside the graph if no operator will do."""
@@ -222,7 +226,7 @@ class Optimizer(torch.optim.Optimizer):
         """Options that have changed go with the steps to come, where they leave plans as they are."""
         if self._modes() != self._bound_modes:
             return False
-        options = self._options()
+        options = self._options() if self._bindings else []
         if not all([binding.adopt(options) for binding in self._bindings or ()]):
             return False
         self._note_options()
@@ -231,7 +235,7 @@ class Optimizer(torch.optim.Optimizer):
     def _note_options(self) -> None:
         self._bound_key, self._bound_modes = self._key(), self._modes()
         values = list(map(_picker(type(self)), self.param_groups))
-        frozen = not any(isinstance(value, (list, Tensor)) for value in chain.from_iterable(values))
+        frozen = not any(map(_may_change, chain.from_iterable(values)))
         self._bound_values = values if frozen else None
 
     def _bind(self) -> None:
@@ -249,9 +253,11 @@ class Optimizer(torch.optim.Optimizer):
             check_gradient(member, type(self).__name__)
             group = self.param_groups[member.group]
             _check_modes(group)
+            _check_fused(group, member.param)
             kernels = self._wants_kernels(group)
             sorts.setdefault((member.param.device, kernels), []).append(member)
-        options = self._options()
+        # Without gradients a step reads no option: some schedulers of torch put anything there before the first one.
+        options = self._options() if sorts else []
         if len(sorts) > 1 and any(o.max_grad_norm > 0 for o in options):
             raise ValueError(
                 "max_grad_norm: the norm is over all parameters, which are in several places here "
@@ -291,9 +297,16 @@ def _picker(cls: Type[Optimizer]) -> Callable[[Mapping[str, Any]], Any]:
     return itemgetter(*sorted({argument.split("[")[0] for argument in cls._all_fields().values()} | _MODES))
 
 
+def _may_change(value: Any) -> bool:
+    """Whether a value may become another in place."""
+    return isinstance(value, (list, Tensor)) or (isinstance(value, tuple) and any(map(_may_change, value)))
+
+
 def _frozen(value: Any) -> Any:
-    """What a value is now: lists and tensors may change in place."""
-    return tuple(value) if isinstance(value, list) else value.item() if isinstance(value, Tensor) else value
+    """What a value is now."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
 _MODES = {"foreach", "fused", "differentiable", "capturable"}
@@ -319,14 +332,21 @@ def _check_modes(group: Mapping[str, Any]) -> None:
     if group["fused"] and group["foreach"]:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     if group["fused"]:
-        for param in group["params"]:
-            if param.device.type not in KERNEL_DEVICES or not param.is_floating_point():
-                raise RuntimeError(
-                    "`fused=True` requires all the params to be floating point Tensors of supported devices: "
-                    f"{KERNEL_DEVICES}; one is {param.dtype} on {param.device}"
-                )
-    if group["capturable"] and (group["fused"] is False or group["foreach"] or group["differentiable"]):
+        try:
+            library()
+        except ImportError as error:
+            raise RuntimeError(f"`fused=True` needs the kernels; {error}") from error
+    if group["capturable"] and (group["fused"] is False or group["foreach"] or group["differentiable"] or not is_built()):
         raise RuntimeError(
-            "`capturable` needs the kernels, whose counters lie on the device; the loop of `fused=False`, `foreach` and "
-            "`differentiable` reads them on the host"
+            "`capturable` needs the kernels, whose counters lie on the device; the loop, which runs for `fused=False`, `foreach` and "
+            "`differentiable`, and where libcame is not built, reads them on the host"
+        )
+
+
+def _check_fused(group: Mapping[str, Any], param: Tensor) -> None:
+    """When a parameter is first stepped, as in torch: until then it may be on the meta device."""
+    if group["fused"] and (param.device.type not in KERNEL_DEVICES or not param.is_floating_point()):
+        raise RuntimeError(
+            f"`fused=True` requires all the params to be floating point Tensors of supported devices: {KERNEL_DEVICES}; one is "
+            f"{param.dtype} on {param.device}"
         )

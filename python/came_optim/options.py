@@ -1,4 +1,4 @@
-"""From the entries of a param group to came_options: types are checked here, ranges by the library.
+"""From the entries of a param group to came_options: types are checked here, ranges by layout.validate.
 
 A field of came_options comes from an argument, or from one element of it: {"beta1": "betas[0]", "seed": "seed"}.
 """
@@ -7,7 +7,7 @@ import re
 from numbers import Real
 from typing import Any, Dict, Iterable, Mapping
 
-from . import native
+from . import layout, native
 
 _DTYPE_WORDS = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "int8": "int8"}
 _ELEMENT = re.compile(r"(\w+)(?:\[(\d)\])?")
@@ -16,7 +16,8 @@ _ELEMENT = re.compile(r"(\w+)(?:\[(\d)\])?")
 COMMON = ("weight_decay", "max_grad_norm", "seed", "momentum_dtype", "cautious", "stochastic_rounding", "maximize")
 
 
-def _element(group: Mapping[str, Any], argument: str, fields: Iterable[str]) -> Any:
+def element(group: Mapping[str, Any], argument: str, fields: Iterable[str]) -> Any:
+    """What a group has for an argument, or one element of it, such as "betas[0]"."""
     name, index = _ELEMENT.fullmatch(argument).groups()  # type: ignore[union-attr]
     value = group[name]
     if index is None:
@@ -57,10 +58,10 @@ def from_group(word: str, fields: Dict[str, str], group: Mapping[str, Any]) -> n
         ...
     ValueError: options: betas[0] is 1.5, expected a number in [0, 1)
     """
-    values = {field: _checked(field, argument, _element(group, argument, fields.values())) for field, argument in fields.items()}
+    values = {field: _checked(field, argument, element(group, argument, fields.values())) for field, argument in fields.items()}
     try:
-        options = native.options(word, **values)
-        native.validate(options)
+        options = layout.options(word, **values)
+        layout.validate(options)
     except ValueError as error:
         message = re.sub(r"\b(beta[123]|eps[12]|beta2_decay)\b", lambda m: fields.get(m[0], m[0]), str(error))
         raise ValueError(message) from None

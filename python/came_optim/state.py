@@ -12,6 +12,7 @@ from torch import Tensor
 from . import memory, native
 from .handles import handles
 from .lender import Holder
+from .library import loads
 
 _LAYOUT = (Tensor.data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, attrgetter("dtype", "device"))
 
@@ -62,7 +63,7 @@ def _look(tensors: List[Tensor]) -> Any:
 
 def _holder(tensors: List[Tensor]) -> Optional[Holder]:
     """For tensors of one device."""
-    of, device = handles(), tensors[0].device
+    of, device = handles() if loads() else None, tensors[0].device
     names = [str(tensor.dtype).replace("torch.", "") for tensor in tensors]
     if of is None or device.type not in ("cpu", "cuda") or not set(names) <= native.DTYPES.keys():
         return None

@@ -87,8 +87,37 @@ def test_forbidden_combinations_raise_as_in_torch(word):
     if word != "adafactor":
         with pytest.raises(ValueError, match="lr as a Tensor is not supported for capturable=False and foreach=True"):
             make(word, weight(), lr=torch.tensor(1e-3), foreach=True)
-    with pytest.raises(RuntimeError, match="floating point Tensors of supported devices.*meta"):
-        make(word, [nn.Parameter(torch.ones(2, device="meta"))], fused=True)
+
+
+@pytest.mark.parametrize("word", OPTIMIZERS)
+@pytest.mark.parametrize("dtype, device", [(torch.float32, "meta"), (torch.int32, "cpu")])
+def test_fused_is_for_floats_in_memory_once_there_is_something_to_step(word, dtype, device):
+    """At the first step with a gradient, as in torch: a model on the meta device gets its memory after the optimizer is made."""
+    param = nn.Parameter(torch.ones(2, dtype=dtype, device=device), requires_grad=False)
+    optimizer = make(word, [param], fused=True)
+    optimizer.step()
+    param.grad = torch.ones_like(param)
+    with pytest.raises(RuntimeError, match=f"`fused=True` requires all the params to be floating point Tensors .* {dtype} on {device}"):
+        optimizer.step()
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("word", OPTIMIZERS)
+def test_a_tensor_rate_of_two_is_refused_before_parameters_are_looked_at(word):
+    with pytest.raises(ValueError, match="Tensor lr must be 1-element"):
+        make(word, None, lr=torch.tensor([0.001, 0.001]))
+
+
+@pytest.mark.parametrize("fused", [None, False])
+def test_options_are_read_when_there_is_a_gradient(fused):
+    """torch's OneCycleLR may set any momentum; a step without gradients reads none."""
+    params = weight()
+    optimizer = came_optim.Adam(params, fused=fused)
+    optimizer.param_groups[0]["betas"] = (22.0, 0.999)
+    optimizer.step()
+    params[0].grad = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="betas\\[0\\] is 22"):
+        optimizer.step()
 
 
 def test_what_cannot_be_differentiated_is_refused():

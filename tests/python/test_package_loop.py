@@ -186,6 +186,66 @@ def test_gradients_of_another_type():
     assert all(torch.equal(p, q) for p, q in zip(*sides))
 
 
+HYPERPARAMETERS = {
+    "came": {"betas": (0.9, 0.99, 0.999), "eps": (1e-3, 1e-2), "clip_threshold": 0.1, "weight_decay": 0.1},
+    "adafactor": {"beta1": 0.9, "decay_rate": -0.8, "eps": (1e-3, 1e-3), "clip_threshold": 0.1, "weight_decay": 0.1},
+    "adam": {"betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.0},
+    "adamw": {"betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.0},
+    "lamb": {"betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.1},
+    "sm3": {"beta1": 0.9, "eps": 1e-3, "weight_decay": 0.1},
+}
+
+
+@pytest.mark.parametrize("word, name", [(word, name) for word, names in HYPERPARAMETERS.items() for name in names])
+def test_loop_is_differentiable_by_every_number(word, name):
+    """The derivative of two steps by a hyperparameter that is a tensor, against a difference."""
+    value = HYPERPARAMETERS[word][name]
+    several = isinstance(value, tuple)
+    point = torch.tensor(value if several else [value], dtype=torch.float64)
+
+    def stepped(at):
+        theta = torch.linspace(1, 2, 6, dtype=torch.float64).reshape(2, 3).requires_grad_().clone()
+        given = tuple(at.unbind()) if several else at[0]
+        optimizer = make(word, [theta], **{"lr": 0.1, **HYPERPARAMETERS[word], name: given}, differentiable=True)
+        for step in range(2):
+            theta.grad = torch.linspace(-1, 2 + step, 6, dtype=torch.float64).reshape(2, 3)
+            optimizer.step()
+        return theta.square().sum()
+
+    slopes = torch.autograd.functional.jacobian(stepped, point)
+    for k, slope in enumerate(slopes):
+        width = torch.zeros_like(point)
+        width[k] = 1e-6 * point[k].abs().clamp(min=1e-2)
+        low = point - width if name == "decay_rate" or point[k] > 0 else point  # a decay of 0 is the least there is
+        high = point + width
+        difference = (stepped(high.requires_grad_()) - stepped(low.clone().requires_grad_())) / (high - low)[k]
+        assert slope.item() == pytest.approx(difference.item(), rel=1e-3, abs=1e-8), k
+
+
+def test_a_norm_has_no_derivative():
+    p = torch.ones(2, requires_grad=True).clone()
+    p.grad = torch.ones(2)
+    most = torch.tensor(1.0, requires_grad=True)
+    with pytest.raises(RuntimeError, match="`differentiable` does not support a `max_grad_norm` that requires grad"):
+        came_optim.Adam([p], differentiable=True, max_grad_norm=most).step()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_betas_that_are_tensors_may_change_in_place(fused):
+    params, fixed = parameters(torch.float32), parameters(torch.float32)
+    beta = torch.tensor(0.9)
+    optimizers = came_optim.Adam(params, betas=(beta, torch.tensor(0.999)), fused=fused), came_optim.Adam(fixed, fused=fused)
+    for optimizer, others, value in zip(optimizers, (params, fixed), (beta, None)):
+        run(optimizer, others, 1)
+        if value is None:
+            optimizer.param_groups[0]["betas"] = (float(torch.tensor(0.5)), float(torch.tensor(0.999)))
+        else:
+            value.fill_(0.5)
+        run(optimizer, others, 1, first=1)
+    # The first steps had betas that differ by their rounding to f32.
+    assert all(torch.allclose(p, q, rtol=1e-5, atol=1e-6) for p, q in zip(params, fixed))
+
+
 @pytest.mark.parametrize("word", OPTIMIZERS)
 def test_loop_is_differentiable(word):
     """The derivative of one step by its learning rate, against a difference."""

@@ -9,22 +9,22 @@ from package import OPTIMIZERS, make, parameters, same, same_states, set_gradien
 from torch.optim import lr_scheduler
 
 import came_optim
-from came_optim import native
+from came_optim.binding import Binding
 
 SHAPES = [(7, 13), (31,), (4, 3, 3), ()]
 
 
 @pytest.fixture
 def plans(monkeypatch):
-    """How many plans have been made."""
+    """How many times parameters were bound, a plan of the kernels or a layout of the loop with them."""
     made = []
-    plain = native.Plan.__init__
+    plain = Binding.__init__
 
     def counted(self, *args, **named):
         made.append(1)
         plain(self, *args, **named)
 
-    monkeypatch.setattr(native.Plan, "__init__", counted)
+    monkeypatch.setattr(Binding, "__init__", counted)
     return made
 
 

@@ -6,11 +6,14 @@ subject.py has what they share.  Kernels and loop differ by the order of sums on
 """
 
 import math
-from typing import Any, Dict, List, Optional, Sequence
+from types import SimpleNamespace
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from torch import Tensor
 
+from .. import native
 from ..binding import Binding, Gradients
+from ..options import element
 from . import adafactor, adam, came, lamb, sm3
 from .subject import Subject
 
@@ -33,8 +36,18 @@ def _clipping(norm: float, most: float) -> float:
     return min(1.0, most / (norm + 1e-6)) if math.isfinite(norm) else 0.0
 
 
+def _differentiable(options: native.Options, fields: Mapping[str, str], group: Mapping[str, Any]) -> Any:
+    """Options of a group in which those that a derivative may be taken of are the user's tensors."""
+    given = {field: element(group, argument, fields.values()) for field, argument in fields.items()}
+    tensors = {field: value.reshape(()) for field, value in given.items() if isinstance(value, Tensor) and value.requires_grad}
+    if "max_grad_norm" in tensors:
+        raise RuntimeError("`differentiable` does not support a `max_grad_norm` that requires grad: the norm is taken as a number")
+    return SimpleNamespace(**{**{name: getattr(options, name) for name, *_ in native.Options._fields_}, **tensors})
+
+
 def run(
     word: str,
+    fields: Mapping[str, str],
     binding: Binding,
     groups: List[Dict[str, Any]],
     gradients: Gradients,
@@ -52,10 +65,11 @@ def run(
         if grad is None:
             continue
         o = options[member.group]
+        differentiable = bool(groups[member.group]["differentiable"])
         factor = unscale * (_clipping(norm, o.max_grad_norm) if o.max_grad_norm else 1.0)
         subject = Subject(
             word=word,
-            options=o,
+            options=_differentiable(o, fields, groups[member.group]) if differentiable else o,
             lr=rates[member.group],
             count=int(binding.slots[k]["step"]) + 1,
             id=member.id,
@@ -64,7 +78,7 @@ def run(
             grad=grad,
             factor=-factor if o.maximize else factor,
             slot=binding.slots[k],
-            differentiable=bool(groups[member.group]["differentiable"]),
+            differentiable=differentiable,
         )
         if member.param.numel() > 0:
             _STEPS[word](subject)

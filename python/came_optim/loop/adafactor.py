@@ -14,7 +14,8 @@ def _rate(s: Subject) -> Number:
         rate = min(1e-6 * s.count if o.warmup_init else 1e-2, s.count**-0.5)
     if o.scale_parameter:
         rms = s.theta().double().square().mean().sqrt()
-        rate = rate * rms.fmax(torch.full_like(rms, o.eps2)).to(s.dtype)  # a NaN is not the larger one
+        least = torch.as_tensor(o.eps2, dtype=rms.dtype, device=rms.device)
+        rate = rate * rms.fmax(least).to(s.dtype)  # a NaN is not the larger one
     return rate
 
 

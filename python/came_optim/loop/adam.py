@@ -1,12 +1,12 @@
 """Adam and AdamW: docs/algorithms.md, equations (18) to (21)."""
 
-from .subject import Subject, blend
+from .subject import Subject, blend, is_zero
 
 
 def step(s: Subject) -> None:
     o, g, uphill = s.options, s.g(), s.uphill()
     decoupled = s.word == "adamw"
-    if o.weight_decay and not decoupled:
+    if not is_zero(o.weight_decay) and not decoupled:
         g = uphill = g + o.weight_decay * s.theta()
     v = s.put_second_moment(blend(s.second_moment(), g.square(), o.beta2))
     m = s.put_momentum(blend(s.momentum(), g, o.beta1))

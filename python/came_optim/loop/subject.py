@@ -19,7 +19,7 @@ class Subject(NamedTuple):
     """What a step needs to know of one parameter."""
 
     word: str
-    options: native.Options
+    options: Any  # native.Options, or the like with tensors
     lr: Number
     count: int  # number of this step, from 1
     id: int
@@ -131,7 +131,7 @@ class Subject(NamedTuple):
         """(4): theta <- theta - (decay theta + change), rounded once."""
         theta = self.theta()
         # Without decay no product: infinity times zero is not zero.
-        value = theta - (change if _is_zero(decay) else decay * theta + change)
+        value = theta - (change if is_zero(decay) else decay * theta + change)
         random: Optional[Tensor] = self._random(_PARAMETER) if self.options.stochastic_rounding else None
         self.param.copy_(to_dtype(value, self.param.dtype, random).reshape(self.param.shape))
 
@@ -145,5 +145,5 @@ def blend(old: Tensor, new: Tensor, beta: float) -> Tensor:
     return old + (1 - beta) * (new - old) if beta >= 0.5 else new + beta * (old - new)
 
 
-def _is_zero(number: Number) -> bool:
+def is_zero(number: Number) -> bool:
     return not isinstance(number, Tensor) and number == 0
