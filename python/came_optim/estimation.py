@@ -3,7 +3,7 @@
 from inspect import signature
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
 
-from . import native
+from . import arguments, native
 from .options import from_group
 
 _COLUMNS = ("parameters", "gradients", "state", "workspace", "peak")
@@ -73,10 +73,11 @@ def _options(optimizer: Any, options: Dict[str, Any]) -> native.Options:
     known = getattr(optimizer, "defaults", None)
     if known is None:
         known = {name: p.default for name, p in signature(optimizer).parameters.items() if name != "params"}
-    unknown = sorted(set(options) - set(known))
+    fields = optimizer._all_fields()
+    unknown = sorted(set(options) - set(known) - set(fields))
     if unknown:
         raise TypeError(f"{unknown[0]}: given, but {_word(optimizer)} has no such argument")
-    return from_group(optimizer.word, optimizer._all_fields(), {**known, **options})
+    return from_group(optimizer.word, fields, {**known, **arguments.plain(optimizer.word, fields, options, known)})
 
 
 def estimate(

@@ -3,6 +3,7 @@ kernels of libcame and the loop in PyTorch.
 """
 
 from functools import lru_cache
+from inspect import signature
 from itertools import chain
 from numbers import Real
 from operator import itemgetter
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import checkpoint, hooks, loop, ops, refuse, scalars
+from .arguments import plain, sequences
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
 from .options import COMMON, from_group
@@ -32,8 +34,16 @@ class Optimizer(torch.optim.Optimizer):
     _released: Optional[Any] = None  # came_optim.gradient_release, if it has taken over
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
-        defaults = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
-        super().__init__(params, defaults)
+        given = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+        super().__init__(params, self._plain_defaults(given))
+
+    @classmethod
+    def _plain_defaults(cls, given: Dict[str, Any]) -> Dict[str, Any]:
+        """What a group has where it does not say; `beta1` and its like in the place of `betas`, if that was not given."""
+        left = {name for name in sequences(cls.fields) if any(given[name] is own.get(name) for own in _signatures(cls))}
+        base = {name: given[name] for name in left}
+        made = plain(cls.word, cls._all_fields(), {name: value for name, value in given.items() if name not in left}, base)
+        return {name: made.get(name, value) for name, value in given.items() if name in made or name in left}
 
     @classmethod
     def _all_fields(cls) -> Dict[str, str]:
@@ -49,6 +59,11 @@ class Optimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         if self._released is not None:
             raise RuntimeError("param_group: given while gradients are released, expected remove() first, and release again after")
+        if isinstance(param_group, dict):
+            made = plain(self.word, self._all_fields(), param_group, self.defaults)
+            for name in set(param_group) - set(made):
+                del param_group[name]
+            param_group.update(made)
         super().add_param_group(param_group)
         self._bindings = None
         try:
@@ -260,6 +275,13 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         checkpoint.load(self, state_dict, super().load_state_dict)
+
+
+@lru_cache(maxsize=None)
+def _signatures(cls: Type[Optimizer]) -> List[Dict[str, Any]]:
+    """The defaults of the arguments of a class and of those it is made of: what has one of these objects was not given."""
+    makers = [base.__dict__["__init__"] for base in cls.__mro__ if issubclass(base, Optimizer) and "__init__" in base.__dict__]
+    return [{name: p.default for name, p in signature(maker).parameters.items()} for maker in makers]
 
 
 @lru_cache(maxsize=None)
