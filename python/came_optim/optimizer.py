@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from . import checkpoint, hooks, loop, ops, refuse, scalars
-from .arguments import plain, sequences
+from .arguments import plain, sequences, shown
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
+from .one_by_one import OneByOne
 from .options import COMMON, from_group
 from .state import Slot
 
@@ -32,6 +33,7 @@ class Optimizer(torch.optim.Optimizer):
 
     _bindings: Optional[List[Binding]] = None
     _released: Optional[Any] = None  # came_optim.gradient_release, if it has taken over
+    _one_by_one: Optional[OneByOne] = None  # plans of single parameters, once one is stepped by itself
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
         given = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
@@ -107,8 +109,8 @@ class Optimizer(torch.optim.Optimizer):
             if type(slot) is dict:
                 self.state[key] = Slot(slot)  # which was complete where it comes from
         self._bindings = None
-        if self._released is not None:
-            self._released.forget()
+        if self._one_by_one is not None:
+            self._one_by_one.forget()
         self._note_ranks()
 
     # ---- steps ---------------------------------------------------------------------------------------
@@ -135,14 +137,50 @@ class Optimizer(torch.optim.Optimizer):
                     "gradient release with a GradScaler: parameters were stepped with scaled gradients during backward(); train "
                     "in bf16, which needs no scaler, or remove() the release"
                 )
-            if self._released.end_step():
-                return loss
+            self._released.end_step()
+        if self._one_by_one is not None and self._has_no_gradient():
+            return loss  # each was stepped by itself
         if torch.compiler.is_compiling() and not self.defaults["differentiable"]:
             self._step_in_graph(*scaling)
         else:
             with torch.set_grad_enabled(bool(self.defaults["differentiable"])):
                 self._step(*scaling)
         return loss
+
+    def step_parameter(self, p: Tensor, group: Optional[Dict[str, Any]] = None, i: Optional[int] = None) -> None:
+        """Steps one parameter with its gradient, and frees that: for trainers that step in hooks during backward.
+
+        `optimizer.step()` has nothing left to do for it; a gradient that comes later is another step.  Not to be had together with
+        `max_grad_norm`, since no norm over all gradients is known.
+
+        Args:
+            p: a parameter of this optimizer; without a gradient it is passed over.
+            group, i: its param group, and its number there, which are known anyway; others are refused.
+        """
+        if self._released is not None:
+            raise RuntimeError("step_parameter: gradients are released already, expected remove() of the release first")
+        single = self._singles()
+        place = single.place(p) if isinstance(p, Tensor) else None
+        if place is None:
+            raise ValueError(f"p: {shown(p)} given, expected a parameter of this optimizer")
+        number, k = place.member.group, place.index
+        if group is not None and group is not self.param_groups[number]:
+            raise ValueError(
+                f"group: given is not that of {place.member}, expected optimizer.param_groups[{number}] as it is now: load_state_dict "
+                "makes new ones"
+            )
+        if i is not None and i != k:
+            raise ValueError(f"i: {shown(i)} given, expected {k}, the number of {place.member} in its group")
+        if p.grad is not None:
+            single.step(p, getattr(self, "grad_scale", None), getattr(self, "found_inf", None))
+
+    def _singles(self) -> OneByOne:
+        if self._one_by_one is None:
+            self._one_by_one = OneByOne(self)
+        return self._one_by_one
+
+    def _has_no_gradient(self) -> bool:
+        return all(param.grad is None for group in self.param_groups for param in group["params"])
 
     def _step(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
         bound = self._bound()
@@ -201,8 +239,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def _key(self) -> List[Any]:
         """What decides whether a plan still fits: all entries of the groups but the rate."""
-        pick = _picker(type(self))
-        return [tuple(map(_frozen, pick(group))) for group in self.param_groups]
+        return list(map(self._key_of, self.param_groups))
+
+    def _key_of(self, group: Mapping[str, Any]) -> Any:
+        return tuple(map(_frozen, _picker(type(self))(group)))
 
     def _same(self) -> bool:
         return (
@@ -257,8 +297,8 @@ class Optimizer(torch.optim.Optimizer):
         values = list(map(_picker(type(self)), self.param_groups))
         frozen = not any(isinstance(value, (list, Tensor)) for value in chain.from_iterable(values))
         self._bound_values = values if frozen else None
-        if self._released is not None:
-            self._released.forget()
+        if self._one_by_one is not None:
+            self._one_by_one.forget()
 
     def _members(self) -> Iterable[Member]:
         number = 0
@@ -303,6 +343,8 @@ def _check_rate(lr: Any, group: Mapping[str, Any]) -> None:
             raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
         if lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, has shape {list(lr.shape)}")
+        if lr.is_complex() or lr.dtype is torch.bool or lr.is_meta:
+            raise TypeError(f"lr: a tensor of {lr.dtype} on {lr.device} given, expected a real number in memory")
         return
     if isinstance(lr, bool) or not isinstance(lr, Real):
         raise TypeError(f"lr: {lr!r} ({type(lr).__name__}) given, expected a number or a tensor of one")

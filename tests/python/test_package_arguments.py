@@ -1,10 +1,9 @@
-"""Arguments as trainers pass them: accepted with the meaning that docs/python.md gives them, or refused by name.
+"""Any value for any argument of any optimizer: accepted with the meaning that docs/python.md gives it, or refused by name.
 
 What is checked of an accepted one: the entries of the group, which are plain Python values, and the options that kernels get.
-CAME_FUZZ_EXAMPLES=100000 draws more than the few hundred values of the normal run.
+CAME_FUZZ_EXAMPLES=10000 draws more than the few hundred values of the normal run.
 """
 
-import io
 import math
 import os
 import warnings
@@ -17,7 +16,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from package import OPTIMIZERS, make, parameters, run, same
 from torch import nn
 
 import came_optim
@@ -30,156 +28,9 @@ def weight():
     return [nn.Parameter(torch.ones(2, 3))]
 
 
-def group_of(cls, **arguments):
-    return cls(weight(), **arguments).param_groups[0]
-
-
 def is_plain(value):
     return type(value) in (float, int, bool, str, type(None)) or (type(value) is tuple and all(type(v) is float for v in value))
 
-
-# ---- the table of docs/python.md ---------------------------------------------------------------------
-
-THREE = (0.9, 0.95, 0.995)
-
-
-@pytest.mark.parametrize(
-    "cls, given, expected",
-    [
-        (CAME, {"lr": "1e-4"}, {"lr": 1e-4}),
-        (CAME, {"weight_decay": " 0.1 "}, {"weight_decay": 0.1}),
-        (CAME, {"bias_correction": "true", "cautious": "False", "maximize": "1"}, {"bias_correction": True, "cautious": False, "maximize": True}),
-        (CAME, {"fused": "false", "foreach": "none"}, {"fused": False, "foreach": None}),
-        (CAME, {"max_grad_norm": "none", "momentum_dtype": "None", "seed": "7"}, {"max_grad_norm": None, "momentum_dtype": None, "seed": 7}),
-        (CAME, {"momentum_dtype": torch.int8, "view": "Last_Two"}, {"momentum_dtype": "int8", "view": "last_two"}),
-        (Adam, {"momentum_dtype": "bfloat16", "amsgrad": "false"}, {"momentum_dtype": "bf16", "amsgrad": False}),
-        (CAME, {"betas": "0.9, 0.95"}, {"betas": THREE}),
-        (CAME, {"betas": "(0.9,0.999,0.9999)"}, {"betas": (0.9, 0.999, 0.9999)}),
-        (CAME, {"betas": "[0.9, 0.95,]"}, {"betas": THREE}),
-        (CAME, {"betas": ["0.9", 0.95, np.float64(0.995)]}, {"betas": THREE}),
-        (CAME, {"betas": UserList([0.9, 0.95])}, {"betas": THREE}),
-        (CAME, {"betas": np.array(THREE)}, {"betas": THREE}),
-        (CAME, {"betas": torch.tensor(THREE, dtype=torch.float64)}, {"betas": THREE}),
-        (CAME, {"betas": (0.9, 0.999)}, {"betas": (0.9, 0.999, 0.9999)}),
-        (CAME, {"beta1": "0.8"}, {"betas": (0.8, 0.999, 0.9999)}),
-        (CAME, {"beta2": 0.95}, {"betas": THREE}),
-        (CAME, {"beta2": 0.95, "beta3": 0.999}, {"betas": (0.9, 0.95, 0.999)}),
-        (CAME, {"eps": 1e-20}, {"eps": (1e-20, 1e-16)}),
-        (CAME, {"eps": "1e-20"}, {"eps": (1e-20, 1e-16)}),
-        (CAME, {"eps2": 1e-12}, {"eps": (1e-30, 1e-12)}),
-        (Adafactor, {"eps": "1e-20"}, {"eps": (1e-20, 1e-3)}),
-        (Adafactor, {"eps1": 1e-20, "eps2": 1e-4}, {"eps": (1e-20, 1e-4)}),
-        (Adafactor, {"beta1": "0.9", "beta2": "0.99", "decay_rate": "none"}, {"beta1": 0.9, "beta2": 0.99, "decay_rate": None}),
-        (Adafactor, {"lr": "none"}, {"lr": None, "relative_step": True}),
-        (Adafactor, {"lr": "1e-3", "relative_step": "False"}, {"lr": 1e-3, "relative_step": False}),
-        (AdamW, {"beta2": "0.95", "eps": "1e-6"}, {"betas": (0.9, 0.95), "eps": 1e-6}),
-        (LAMB, {"betas": "0.9,0.99", "bias_correction": "FALSE"}, {"betas": (0.9, 0.99), "bias_correction": False}),
-        (SM3, {"beta1": "0.8", "eps": "1e-20"}, {"beta1": 0.8, "eps": 1e-20}),
-        (SM3, {"beta1": None}, {"beta1": None}),
-    ],
-    ids=str,
-)
-def test_what_trainers_pass_is_understood(cls, given, expected):
-    of_all = group_of(cls, **given)
-    of_group = cls([{"params": weight(), **given}]).param_groups[0]
-    later = cls(weight())
-    later.add_param_group({"params": weight(), **given})
-    for group in (of_all, of_group, later.param_groups[1]):
-        assert {name: group[name] for name in expected} == expected
-        assert all(is_plain(value) for name, value in group.items() if name != "params")
-        assert not {"beta3", "eps1", "eps2"} & set(group)
-
-
-def test_the_third_beta_never_reaches_one():
-    almost = math.nextafter(1.0, 0.0)
-    assert group_of(CAME, betas=(0.9, almost))["betas"] == (0.9, almost, almost)
-    assert group_of(CAME, betas=(0.9, 0.0))["betas"] == (0.9, 0.0, 0.9)
-
-
-def test_one_eps_of_adams_size_warns():
-    with pytest.warns(UserWarning, match=r"eps: 1e-08 given alone is taken as eps1.*Write eps=\(1e-08, 1e-16\) if you mean it"):
-        assert group_of(CAME, eps=1e-8)["eps"] == (1e-8, 1e-16)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        group_of(CAME, eps=(1e-8, 1e-16)), group_of(CAME, eps=1e-16), group_of(Adam, eps=1e-8)
-
-
-def test_a_group_takes_what_it_leaves_out_from_the_optimizer():
-    groups = [{"params": weight(), "beta1": 0.5}, {"params": weight(), "eps": 1e-20}, {"params": weight(), "beta2": 0.95}]
-    first, second, third = CAME(groups, betas=(0.8, 0.99, 0.9995), eps=(1e-30, 1e-12)).param_groups
-    assert first["betas"] == (0.5, 0.99, 0.9995) and second["eps"] == (1e-20, 1e-12) and third["betas"] == (0.8, 0.95, 0.995)
-
-
-def test_what_another_optimizer_takes_is_refused_in_a_group():
-    for cls, entry in ((SM3, "betas"), (Adam, "eps1"), (CAME, "decay_rate"), (Adafactor, "betas"), (LAMB, "clip_threshold"), (CAME, "amsgrad")):
-        with pytest.raises(TypeError, match=f"{entry}: 0.5 given, but {cls.word} has no such argument"):
-            cls([{"params": weight(), entry: 0.5}])
-    assert CAME([{"params": weight(), "initial_lr": "kept", "layer": [1]}]).param_groups[0]["layer"] == [1]
-
-
-def test_a_group_that_is_refused_is_left_as_it_was():
-    optimizer, entries = CAME(weight()), {"params": weight(), "lr": "1e-4", "betas": "0.9", "beta1": 0.5}
-    before = dict(entries)
-    with pytest.raises(ValueError, match="betas: '0.9' given, expected 3 numbers"):
-        optimizer.add_param_group(entries)
-    assert entries == before and len(optimizer.param_groups) == 1
-
-
-def test_a_tensor_rate_stays_a_tensor():
-    rate = torch.tensor(1e-3)
-    assert group_of(CAME, lr=rate)["lr"] is rate
-    assert CAME([{"params": weight(), "lr": rate}], lr="1e-4").param_groups[0]["lr"] is rate
-
-
-def test_subclasses_with_defaults_of_their_own_take_parts_of_them():
-    class Mine(CAME):
-        def __init__(self, params, betas=(0.5, 0.6, 0.7), **others):
-            super().__init__(params, betas=betas, **others)
-
-    assert group_of(Mine, beta1=0.4)["betas"] == (0.4, 0.6, 0.7)
-    with pytest.raises(ValueError, match="beta1=0.4 given together with betas"):
-        group_of(Mine, beta1=0.4, betas=(0.5, 0.6, 0.7001))
-
-
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_saved_states_load_without_pickles(word):
-    """numpy's numbers and OmegaConf's lists in a group would keep torch.load from reading the file with weights_only."""
-    cls = OPTIMIZERS[word][0]
-    own = {"came": {"betas": UserList([0.9, 0.99])}, "adafactor": {"eps": UserList([1e-30, 1e-3])}, "sm3": {"beta1": np.float64(0.9)}}
-    entries = {"weight_decay": np.float64(0.1), "seed": np.uint64(3), **own.get(word, {"betas": UserList([0.9, 0.99])})}
-    params = parameters(torch.float32)
-    optimizer = make(word, [{"params": params[:3], "cautious": np.bool_(word == "came"), **entries}, {"params": params[3:]}], **entries)
-    run(optimizer, params, 1)
-    file = io.BytesIO()
-    torch.save(optimizer.state_dict(), file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=True)
-    assert all(is_plain(v) for group in loaded["param_groups"] for k, v in group.items() if k != "params")
-    cls([{"params": params[:3]}, {"params": params[3:]}]).load_state_dict(loaded)
-
-
-def test_lists_in_a_checkpoint_become_tuples_when_it_is_loaded():
-    sides = [parameters(torch.float32) for _ in range(2)]
-    first, second = (CAME(params, betas=(0.8, 0.99, 0.999)) for params in sides)
-    run(first, sides[0], 2)
-    run(second, sides[1], 2)
-    saved = second.state_dict()
-    for entries in saved["param_groups"]:
-        entries.update(betas=[0.8, 0.99, 0.999], eps=["1e-30", "1e-16"], weight_decay="0")
-    second.load_state_dict(saved)
-    assert second.param_groups[0]["betas"] == (0.8, 0.99, 0.999) and second.param_groups[0]["eps"] == (1e-30, 1e-16)
-    run(first, sides[0], 2, first=2)
-    run(second, sides[1], 2, first=2)
-    assert all(same(p, q) for p, q in zip(*sides))
-
-
-def test_estimate_takes_the_same_arguments():
-    assert came_optim.estimate([(8, 8)], CAME, beta2="0.95", momentum_dtype="INT8") == came_optim.estimate([(8, 8)], CAME, momentum_dtype="int8")
-    with pytest.raises(ValueError, match="betas"):
-        came_optim.estimate([(8, 8)], CAME, betas=(0.9,))
-
-
-# ---- any value at all --------------------------------------------------------------------------------
 
 REALS = {  # the range of each argument: least, whether it may be that, most, whether it may be that
     "lr": (0, True, math.inf, False),
@@ -194,7 +45,7 @@ REALS = {  # the range of each argument: least, whether it may be that, most, wh
     "beta2": (0, True, 1, False),
     "beta3": (0, True, 1, False),
 }
-EPS_MAY_BE_ZERO = (Adam, AdamW, LAMB)
+EPS_MAY_BE_ZERO = (Adam, AdamW)
 FLAGS = ["cautious", "stochastic_rounding", "maximize"]
 OWN = {
     CAME: (["clip_threshold", "eps1", "eps2", "beta1", "beta2", "beta3"], ["bias_correction", "confidence_1d"], {"betas": 3, "eps": 2}),
@@ -432,4 +283,4 @@ def test_none(cls, data):
 
 
 def test_fractions_are_numbers():
-    assert group_of(CAME, clip_threshold=Fraction(1, 2))["clip_threshold"] == 0.5
+    assert CAME(weight(), clip_threshold=Fraction(1, 2)).param_groups[0]["clip_threshold"] == 0.5
