@@ -4,8 +4,10 @@ that it is there.
 
 import io
 import math
+import re
 import warnings
 from collections import UserList
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +32,7 @@ def is_plain(value):
     return type(value) in (float, int, bool, str, type(None)) or (type(value) is tuple and all(type(v) is float for v in value))
 
 
-# ---- the table of docs/python.md ---------------------------------------------------------------------
+# ---- arguments ---------------------------------------------------------------------------------------
 
 THREE = (0.9, 0.95, 0.995)
 
@@ -80,6 +82,29 @@ def test_what_trainers_pass_is_understood(cls, given, expected):
         assert {name: group[name] for name in expected} == expected
         assert all(is_plain(value) for name, value in group.items() if name != "params")
         assert not {"beta3", "eps1", "eps2"} & set(group)
+
+
+TABLE = (Path(__file__).parents[2] / "docs/python.md").read_text().split("## From a YAML or a command line")[1].split("\n## ")[0]
+LINES = re.findall(r"^\| `(.+)` \| `(.+)` \|$", TABLE, re.M)
+
+
+@pytest.mark.parametrize("call, understood", LINES)
+def test_the_table_of_the_documentation_is_true(call, understood):
+    names = {**vars(came_optim), "torch": torch, "params": weight()}
+    for name in came_optim.__all__:
+        names[name] = getattr(came_optim, name)
+    error, _, message = understood.partition(": ")
+    if error in ("ValueError", "TypeError"):
+        with pytest.raises((ValueError, TypeError), match=re.escape(message)) as raised:
+            eval(call, names)
+        assert raised.type.__name__ == error
+    else:
+        expected = eval(f"dict({understood})")
+        assert {name: eval(call, names).param_groups[0][name] for name in expected} == expected
+
+
+def test_the_table_is_there():
+    assert len(LINES) == TABLE.count("\n| `") == 24
 
 
 def test_the_third_beta_never_reaches_one():
