@@ -2,7 +2,7 @@
 the library.  Needs no torch.
 
 Texts stand for what they say ("1e-4", "true", "none", "0.9, 0.999"), sequences become tuples of floats, `beta2` becomes the second
-number of `betas`.  A tensor `lr` stays a tensor.
+number of `betas`.  A tensor of torch stays a tensor where it stands for one number, since programs write to it between steps.
 """
 
 import math
@@ -53,6 +53,10 @@ def _is_none(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null"))
 
 
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "numel") and hasattr(value, "requires_grad")
+
+
 def _item(value: Any) -> Any:
     """The number in a numpy scalar, or in a tensor or an array of one; anything else as it is."""
     count = getattr(value, "numel", None)
@@ -67,7 +71,8 @@ def _plain_item(name: str, value: Any, expected: str) -> Any:
         raise TypeError(f"{_wrong(name, value, expected)}: {error}") from None
 
 
-def _real(name: str, value: Any) -> float:
+def real(name: str, value: Any) -> float:
+    """The number that a value stands for."""
     number = _plain_item(name, value, "a number")
     if isinstance(number, str):
         try:
@@ -136,12 +141,12 @@ def _numbers(word: str, name: str, parts: List[str], value: Any, base: Mapping[s
     if found is None or not (len(found) == most or (len(found) == 2 and most == 3)):
         other = {"eps": f", or {parts[0]} alone", "betas": ", or 2: beta3 is 1 - (1 - beta2) / 10 then" if most == 3 else ""}
         raise ValueError(f"{name}: {shown(value)} given, expected {most} numbers{other[name]}")
-    made = [_real(f"{name}[{k}]", element) for k, element in enumerate(found)]
+    made = [real(f"{name}[{k}]", element) for k, element in enumerate(found)]
     return tuple(made) if len(made) == most else (*made, beta3_of(made[1]))
 
 
 def _eps_of_one(word: str, parts: List[str], value: Any, base: Mapping[str, Any]) -> Tuple[float, ...]:
-    eps1 = _real("eps", value.strip().strip("()") if isinstance(value, str) else value)
+    eps1 = real("eps", value.strip().strip("()") if isinstance(value, str) else value)
     made = (eps1, *_values(word, "eps", parts, base)[1:])
     if eps1 > _ADAMS_EPS_SQUARED:
         warnings.warn(
@@ -191,7 +196,7 @@ def plain(word: str, fields: Mapping[str, str], group: Mapping[str, Any], base: 
         given = {part: group[part] for part in parts if part in group and not _is_none(group[part])}
         if not given:
             continue
-        numbers = {part: _real(part, value) for part, value in given.items()}
+        numbers = {part: real(part, value) for part, value in given.items()}
         if "beta2" in numbers and "beta3" in parts:
             numbers.setdefault("beta3", beta3_of(numbers["beta2"]))
         if name not in made:
@@ -207,7 +212,7 @@ def plain(word: str, fields: Mapping[str, str], group: Mapping[str, Any], base: 
 
 
 def _plain(word: str, name: str, several: Mapping[str, List[str]], value: Any, base: Mapping[str, Any]) -> Any:
-    if name == "lr" and hasattr(value, "numel") and hasattr(value, "requires_grad"):
+    if name == "lr" and _is_tensor(value):  # which may lie on a device, where nobody waits for it
         return value
     if _is_none(value) and name in _OPTIONAL | _OPTIONAL_OF.get(word, set()):
         return None
@@ -217,4 +222,7 @@ def _plain(word: str, name: str, several: Mapping[str, List[str]], value: Any, b
         return _flag(name, value)
     if name in native.CHOICES:
         return _word(name, value)
-    return _seed(name, value) if name == "seed" else _real(name, value)
+    if name == "seed":
+        return _seed(name, value)
+    number = real(name, value)
+    return value if _is_tensor(value) else number

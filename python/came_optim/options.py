@@ -19,7 +19,7 @@ def _option(field: str, argument: str, group: Mapping[str, Any]) -> Any:
     value = group[name] if index is None else group[name][int(index)]
     if value is None:
         return "default" if field in native.CHOICES else 0
-    return int(value) if field in native.FLAGS else value
+    return arguments.real(argument, value) if field in native.REALS else int(value) if field in native.FLAGS else value
 
 
 def from_group(word: str, fields: Dict[str, str], group: Mapping[str, Any]) -> native.Options:

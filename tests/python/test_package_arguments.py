@@ -158,7 +158,7 @@ def test_numbers(data, cls, dressed, in_group):
         return
     of_several = next((k for k, n in OWN[cls][2].items() if name.startswith(k[:-1]) and name[-1].isdigit()), None)
     entry = group[name] if of_several is None else group[of_several][int(name[-1]) - 1]
-    assert entry == x and (isinstance(entry, torch.Tensor) == (name == "lr" and isinstance(value, torch.Tensor)))
+    assert entry == x and (isinstance(entry, torch.Tensor) == (of_several is None and isinstance(value, torch.Tensor)))
     if name != "lr":
         assert getattr(told, {"decay_rate": "beta2_decay"}.get(name, name)) == x
     if name == "beta2" and cls is CAME:
