@@ -13,7 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
-from . import memory, native, versions
+from . import memory, native, scratch, versions
 from .handles import handles
 from .layout import Layout
 from .lender import Borrower, Lender
@@ -212,16 +212,34 @@ class Binding:
         return steps
 
     def _bind_call(self) -> None:
-        memory = self.plan.memory
         self.call = native.Call(self.plan)
         self.call.states.data = list(map(_data_ptr, self.states))
         self._place = native.ON_CUDA if self.steps.is_cuda else native.ON_HOST
         self.call.set_scalar("step", self.steps.data_ptr(), DTYPES[COUNTER], self._place)
-        sizes = [-(-size // 8) for size in (memory.workspace_bytes, memory.reduction_bytes)]
-        self.buffers = [torch.empty(size, dtype=torch.float64, device=self.device) for size in sizes]
-        self.call.set_buffers(*map(_data_ptr, self.buffers))
+        self._block: Optional[Tensor] = None  # the scratch that the call has
+        self._captured: Optional[Tensor] = None  # that of a graph, which keeps its address
+        self._use_scratch(self._stream())
         self.rates: Optional[Tensor] = None
         self._host_rates: Optional[List[float]] = None  # as the call has them
+
+    def _stream(self) -> Optional[int]:
+        return _stream(self.device) if self._place == native.ON_CUDA else None
+
+    def _use_scratch(self, stream: Optional[int]) -> None:
+        """Hands the call the scratch of this stream and thread."""
+        memory = self.plan.memory
+        cut = -(-memory.workspace_bytes // 512) * 64  # numbers, in whole units of an allocator
+        size = 8 * cut + memory.reduction_bytes
+        if stream is not None and torch.cuda.is_current_stream_capturing():
+            block = self._captured = scratch.new(self.device, size) if self._captured is None else self._captured
+        else:
+            block = scratch.block(self.device, stream, size)
+        if block is self._block:
+            return
+        self._block = block
+        numbers = -(-memory.workspace_bytes // 8), -(-memory.reduction_bytes // 8)
+        self.buffers = [block[: numbers[0]], block[cut : cut + numbers[1]]]
+        self.call.set_buffers(*map(_data_ptr, self.buffers))
 
     # ---- each step -----------------------------------------------------------------------------------
 
@@ -328,7 +346,9 @@ class Binding:
             call.params.data = data
         self._set_rates(rates)
         kept = [self._set_scalar("grad_scale", grad_scale), self._set_scalar("found_inf", found_inf)]
-        call.run(_stream(self.device) if self._place == native.ON_CUDA else None, known=placed)
+        stream = self._stream()
+        self._use_scratch(stream)
+        call.run(stream, known=placed)
         del kept
         for k, copy in copies:
             self.params[k].detach().copy_(copy)

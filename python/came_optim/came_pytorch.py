@@ -8,7 +8,7 @@ Trainers that import that package by name then take this one, whether theirs is 
 """
 
 import sys
-from typing import Any, Iterable, Optional, Tuple, Union
+from typing import Any, Iterable, Optional, Sequence, Union
 
 from torch import Tensor
 
@@ -32,7 +32,7 @@ class CAME(optimizers.CAME):
         betas: decay of the momentum, the second moment and the instability.
         weight_decay: decoupled decay.
         bias_correction, confidence_1d, view, momentum_dtype, cautious, max_grad_norm, stochastic_rounding, seed, maximize,
-            foreach, capturable, differentiable, fused: as for came_optim.CAME.
+            foreach, capturable, differentiable, fused, beta1 to eps2: as for came_optim.CAME.
 
     >>> import torch
     >>> from came_optim.came_pytorch import CAME
@@ -50,9 +50,9 @@ class CAME(optimizers.CAME):
         self,
         params: Iterable[Any],
         lr: Optional[Union[float, Tensor]] = None,
-        eps: Tuple[float, float] = (1e-30, 1e-16),
+        eps: Union[float, str, Sequence[float]] = (1e-30, 1e-16),
         clip_threshold: float = 1.0,
-        betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
+        betas: Union[str, Sequence[float]] = (0.9, 0.999, 0.9999),
         weight_decay: float = 0.0,
         *,
         bias_correction: bool = False,
@@ -68,6 +68,11 @@ class CAME(optimizers.CAME):
         capturable: bool = False,
         differentiable: bool = False,
         fused: Optional[bool] = None,
+        beta1: Union[None, float, str] = None,
+        beta2: Union[None, float, str] = None,
+        beta3: Union[None, float, str] = None,
+        eps1: Union[None, float, str] = None,
+        eps2: Union[None, float, str] = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         if lr is None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import native, origin
+from .arguments import plain
 from .binding import check_state, counter
 from .layout import Layout
 from .options import from_group
@@ -96,6 +97,7 @@ class _Loading:
                 elif isinstance(given, Tensor):
                     slot[name] = given.to(param.device)
         for group, unknown in zip(optimizer.param_groups, self._unknown):
+            group.update(plain(optimizer.word, optimizer._all_fields(), {n: group[n] for n in optimizer.defaults}, {}))
             optimizer._check_own(group)
             if "view" in group:
                 _choose_view(optimizer, group)

@@ -4,7 +4,7 @@ from inspect import signature
 from math import prod
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import layout, native
+from . import arguments, layout, native
 from .library import is_built
 from .options import from_group
 
@@ -81,10 +81,11 @@ def _options(optimizer: Any, options: Dict[str, Any]) -> native.Options:
     known = getattr(optimizer, "defaults", None)
     if known is None:
         known = {name: p.default for name, p in signature(optimizer).parameters.items() if name != "params"}
-    unknown = sorted(set(options) - set(known))
+    fields = optimizer._all_fields()
+    unknown = sorted(set(options) - set(known) - set(fields))
     if unknown:
         raise TypeError(f"{unknown[0]}: given, but {_word(optimizer)} has no such argument")
-    return from_group(optimizer.word, optimizer._all_fields(), {**known, **options})
+    return from_group(optimizer.word, fields, {**known, **arguments.plain(optimizer.word, fields, options, known)})
 
 
 _SIZES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1}

@@ -3,6 +3,7 @@ kernels of libcame and the loop in PyTorch.
 """
 
 from functools import lru_cache
+from inspect import signature
 from itertools import chain
 from numbers import Real
 from operator import itemgetter
@@ -12,9 +13,11 @@ import torch
 from torch import Tensor
 
 from . import checkpoint, hooks, loop, native, ops, refuse, scalars
+from .arguments import plain, sequences, shown
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
 from .library import is_built, library
+from .one_by_one import OneByOne
 from .options import COMMON, from_group
 from .state import Slot
 
@@ -31,12 +34,22 @@ class Optimizer(torch.optim.Optimizer):
 
     _bindings: Optional[List[Binding]] = None
     _released: Optional[Any] = None  # came_optim.gradient_release, if it has taken over
+    _one_by_one: Optional[OneByOne] = None  # plans of single parameters, once one is stepped by itself
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
-        defaults = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+        given = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+        defaults = self._plain_defaults(given)
         if isinstance(defaults["lr"], Tensor):  # like torch, before anybody looks at the parameters
             _check_rate(defaults["lr"], defaults)
         super().__init__(params, defaults)
+
+    @classmethod
+    def _plain_defaults(cls, given: Dict[str, Any]) -> Dict[str, Any]:
+        """What a group has where it does not say; `beta1` and its like in the place of `betas`, if that was not given."""
+        left = {name for name in sequences(cls.fields) if any(given[name] is own.get(name) for own in _signatures(cls))}
+        base = {name: given[name] for name in left}
+        made = plain(cls.word, cls._all_fields(), {name: value for name, value in given.items() if name not in left}, base)
+        return {name: made.get(name, value) for name, value in given.items() if name in made or name in left}
 
     @classmethod
     def _all_fields(cls) -> Dict[str, str]:
@@ -52,6 +65,11 @@ class Optimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         if self._released is not None:
             raise RuntimeError("param_group: given while gradients are released, expected remove() first, and release again after")
+        if isinstance(param_group, dict):
+            made = plain(self.word, self._all_fields(), param_group, self.defaults)
+            for name in set(param_group) - set(made):
+                del param_group[name]
+            param_group.update(made)
         super().add_param_group(param_group)
         self._bindings = None
         try:
@@ -96,8 +114,8 @@ class Optimizer(torch.optim.Optimizer):
             if type(slot) is dict:
                 self.state[key] = Slot(slot)  # which was complete where it comes from
         self._bindings = None
-        if self._released is not None:
-            self._released.forget()
+        if self._one_by_one is not None:
+            self._one_by_one.forget()
         self._note_ranks()
 
     # ---- steps ---------------------------------------------------------------------------------------
@@ -124,14 +142,50 @@ class Optimizer(torch.optim.Optimizer):
                     "gradient release with a GradScaler: parameters were stepped with scaled gradients during backward(); train "
                     "in bf16, which needs no scaler, or remove() the release"
                 )
-            if self._released.end_step():
-                return loss
+            self._released.end_step()
+        if self._one_by_one is not None and self._has_no_gradient():
+            return loss  # each was stepped by itself
         if torch.compiler.is_compiling() and not self.defaults["differentiable"]:
             self._step_in_graph(*scaling)
         else:
             with torch.set_grad_enabled(bool(self.defaults["differentiable"])):
                 self._step(*scaling)
         return loss
+
+    def step_parameter(self, p: Tensor, group: Optional[Dict[str, Any]] = None, i: Optional[int] = None) -> None:
+        """Steps one parameter with its gradient, and frees that: for trainers that step in hooks during backward.
+
+        `optimizer.step()` has nothing left to do for it; a gradient that comes later is another step.  Not to be had together with
+        `max_grad_norm`, since no norm over all gradients is known.
+
+        Args:
+            p: a parameter of this optimizer; without a gradient it is passed over.
+            group, i: its param group, and its number there, which are known anyway; others are refused.
+        """
+        if self._released is not None:
+            raise RuntimeError("step_parameter: gradients are released already, expected remove() of the release first")
+        single = self._singles()
+        place = single.place(p) if isinstance(p, Tensor) else None
+        if place is None:
+            raise ValueError(f"p: {shown(p)} given, expected a parameter of this optimizer")
+        number, k = place.member.group, place.index
+        if group is not None and group is not self.param_groups[number]:
+            raise ValueError(
+                f"group: given is not that of {place.member}, expected optimizer.param_groups[{number}] as it is now: load_state_dict "
+                "makes new ones"
+            )
+        if i is not None and i != k:
+            raise ValueError(f"i: {shown(i)} given, expected {k}, the number of {place.member} in its group")
+        if p.grad is not None:
+            single.step(p, getattr(self, "grad_scale", None), getattr(self, "found_inf", None))
+
+    def _singles(self) -> OneByOne:
+        if self._one_by_one is None:
+            self._one_by_one = OneByOne(self)
+        return self._one_by_one
+
+    def _has_no_gradient(self) -> bool:
+        return all(param.grad is None for group in self.param_groups for param in group["params"])
 
     def _step(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
         bound = self._bound()
@@ -193,8 +247,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def _key(self) -> List[Any]:
         """What the options of a step follow from: all entries of the groups but the rate."""
-        pick = _picker(type(self))
-        return [tuple(map(_frozen, pick(group))) for group in self.param_groups]
+        return list(map(self._key_of, self.param_groups))
+
+    def _key_of(self, group: Mapping[str, Any]) -> Any:
+        return tuple(map(_frozen, _picker(type(self))(group)))
 
     def _modes(self) -> List[Any]:
         """What decides who steps a group."""
@@ -272,8 +328,8 @@ class Optimizer(torch.optim.Optimizer):
         self._bindings = bindings
         self._bound_state, self._roster = self.state, Roster(*self._objects())
         self._note_options()
-        if self._released is not None:
-            self._released.forget()
+        if self._one_by_one is not None:
+            self._one_by_one.forget()
 
     def _members(self) -> Iterable[Member]:
         number = 0
@@ -290,6 +346,13 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         checkpoint.load(self, state_dict, super().load_state_dict)
+
+
+@lru_cache(maxsize=None)
+def _signatures(cls: Type[Optimizer]) -> List[Dict[str, Any]]:
+    """The defaults of the arguments of a class and of those it is made of: what has one of these objects was not given."""
+    makers = [base.__dict__["__init__"] for base in cls.__mro__ if issubclass(base, Optimizer) and "__init__" in base.__dict__]
+    return [{name: p.default for name, p in signature(maker).parameters.items()} for maker in makers]
 
 
 @lru_cache(maxsize=None)
@@ -318,6 +381,8 @@ def _check_rate(lr: Any, group: Mapping[str, Any]) -> None:
             raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
         if lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, has shape {list(lr.shape)}")
+        if lr.is_complex() or lr.dtype is torch.bool or lr.is_meta:
+            raise TypeError(f"lr: a tensor of {lr.dtype} on {lr.device} given, expected a real number in memory")
         return
     if isinstance(lr, bool) or not isinstance(lr, Real):
         raise TypeError(f"lr: {lr!r} ({type(lr).__name__}) given, expected a number or a tensor of one")

@@ -115,9 +115,9 @@ def test_threads_that_compiled_the_same_step_take_turns():
         p.grad = gradients[k].clone()
         optimizer.step()
         for _ in range(100):
-            for bound, rates, plan in optimizer._graph_calls():
+            for bound, rates, options, plan in optimizer._graph_calls():
                 with torch.no_grad():
-                    ops.step(bound.params, [p.grad], bound.states, bound.steps, rates, None, None, plan)
+                    ops.step(bound.params, [p.grad], bound.states, bound.steps, rates, options, None, None, plan)
         results[k] = p.detach().clone()
 
     alone, together = {}, {}

@@ -38,7 +38,7 @@ def _clipping(norm: float, most: float) -> float:
 
 def _differentiable(options: native.Options, fields: Mapping[str, str], group: Mapping[str, Any]) -> Any:
     """Options of a group in which those that a derivative may be taken of are the user's tensors."""
-    given = {field: element(group, argument, fields.values()) for field, argument in fields.items()}
+    given = {field: element(group, argument) for field, argument in fields.items()}
     tensors = {field: value.reshape(()) for field, value in given.items() if isinstance(value, Tensor) and value.requires_grad}
     if "max_grad_norm" in tensors:
         raise RuntimeError("`differentiable` does not support a `max_grad_norm` that requires grad: the norm is taken as a number")

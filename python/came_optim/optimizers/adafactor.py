@@ -1,6 +1,6 @@
 """Adafactor: docs/algorithms.md, equations (14) to (17).  4 B/param of state in f32 with momentum, almost none without."""
 
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Union
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ class Adafactor(Optimizer):
     Args:
         params: parameters, named parameters, or dicts of param groups.
         lr: learning rate; None with `relative_step`.
-        eps: added to the squared gradient; least scale of a parameter.
+        eps: added to the squared gradient; least scale of a parameter; one number: the first.
         clip_threshold: largest RMS of an update.
         decay_rate: the decay of the second moment is 1 - step**decay_rate; None or 0: `beta2` at every step.
         beta1: decay of the momentum; None: no momentum.
@@ -28,6 +28,7 @@ class Adafactor(Optimizer):
         lr_in_momentum: momentum of rate times update, as in the original, not of the update.
         view, momentum_dtype, cautious, max_grad_norm, stochastic_rounding, seed, maximize, foreach, capturable,
             differentiable, fused: as for came_optim.CAME.
+        eps1, eps2: one number of `eps`, in its place.
 
     >>> import torch, came_optim
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
@@ -47,7 +48,7 @@ class Adafactor(Optimizer):
         self,
         params: Iterable[Any],
         lr: Optional[Union[float, Tensor]] = None,
-        eps: Tuple[float, float] = (1e-30, 1e-3),
+        eps: Union[float, str, Sequence[float]] = (1e-30, 1e-3),
         clip_threshold: float = 1.0,
         decay_rate: Optional[float] = -0.8,
         beta1: Optional[float] = None,
@@ -69,6 +70,8 @@ class Adafactor(Optimizer):
         capturable: bool = False,
         differentiable: bool = False,
         fused: Optional[bool] = None,
+        eps1: Union[None, float, str] = None,
+        eps2: Union[None, float, str] = None,
     ) -> None:
         super().__init__(params, locals())
 

@@ -1,6 +1,6 @@
 """Adam and AdamW: docs/algorithms.md, equations (18) to (21).  8 B/param of state in f32, 2.06 with both moments in int8."""
 
-from typing import Any, Dict, Iterable, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Optional, Sequence, Union
 
 from torch import Tensor
 
@@ -17,6 +17,7 @@ class Adam(Optimizer):
         momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, beside f64 parameters f64.
         second_moment_dtype: "int8", or None: f32, beside f64 parameters f64.
         cautious, max_grad_norm, stochastic_rounding, seed: as for came_optim.CAME.
+        beta1, beta2: one number of `betas`, in their place.
 
     >>> import torch, came_optim
     >>> w = torch.nn.Parameter(torch.ones(2))
@@ -33,7 +34,7 @@ class Adam(Optimizer):
         self,
         params: Iterable[Any],
         lr: Union[float, Tensor] = 1e-3,
-        betas: Tuple[float, float] = (0.9, 0.999),
+        betas: Union[str, Sequence[float]] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
         amsgrad: bool = False,
@@ -49,6 +50,8 @@ class Adam(Optimizer):
         max_grad_norm: float = 0.0,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        beta1: Union[None, float, str] = None,
+        beta2: Union[None, float, str] = None,
     ) -> None:
         # As in the groups of torch 2.7 and later: all that tells a checkpoint of Adam from one of AdamW.
         super().__init__(params, {**locals(), "decoupled_weight_decay": self.word == "adamw"})
@@ -81,7 +84,7 @@ class AdamW(Adam):
         self,
         params: Iterable[Any],
         lr: Union[float, Tensor] = 1e-3,
-        betas: Tuple[float, float] = (0.9, 0.999),
+        betas: Union[str, Sequence[float]] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,
@@ -97,6 +100,8 @@ class AdamW(Adam):
         max_grad_norm: float = 0.0,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        beta1: Union[None, float, str] = None,
+        beta2: Union[None, float, str] = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
         super().__init__(params, **arguments)

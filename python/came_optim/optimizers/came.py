@@ -1,6 +1,6 @@
 """CAME: docs/algorithms.md, equations (5) to (13).  4 B/param of state in f32, about 1 with momentum_dtype="int8"."""
 
-from typing import Any, Iterable, Optional, Tuple, Union
+from typing import Any, Iterable, Optional, Sequence, Union
 
 from torch import Tensor
 
@@ -16,9 +16,9 @@ class CAME(Optimizer):
     Args:
         params: parameters, named parameters, or dicts of param groups.
         lr: learning rate, AdamW's own; a tensor is read when the step runs.
-        eps: added to the squared gradient and to the instability.
+        eps: added to the squared gradient and to the instability; one number: the first.
         clip_threshold: largest RMS of an update.
-        betas: decay of the momentum, the second moment and the instability.
+        betas: decay of the momentum, the second moment and the instability; of two, the third is 1 - (1 - beta2) / 10.
         weight_decay: decoupled decay.
         bias_correction: correct the instability's cold start, so that AdamW's learning rate stands as it is; the paper's
             Algorithm 2 exactly is `bias_correction=False`.
@@ -31,6 +31,7 @@ class CAME(Optimizer):
         seed: key of stochastic rounding.
         maximize, foreach, capturable, differentiable, fused: as in torch.optim; `fused=None` takes the kernels of libcame,
             `fused=False` and `foreach=True` a loop in PyTorch.
+        beta1, beta2, beta3, eps1, eps2: one number of `betas` or `eps`, in their place.
 
     >>> import torch, came_optim
     >>> model = torch.nn.Linear(4, 2)
@@ -51,9 +52,9 @@ class CAME(Optimizer):
         self,
         params: Iterable[Any],
         lr: Union[float, Tensor] = 1e-3,
-        eps: Tuple[float, float] = (1e-30, 1e-16),
+        eps: Union[float, str, Sequence[float]] = (1e-30, 1e-16),
         clip_threshold: float = 1.0,
-        betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
+        betas: Union[str, Sequence[float]] = (0.9, 0.999, 0.9999),
         weight_decay: float = 0.0,
         *,
         bias_correction: bool = True,
@@ -69,5 +70,10 @@ class CAME(Optimizer):
         capturable: bool = False,
         differentiable: bool = False,
         fused: Optional[bool] = None,
+        beta1: Union[None, float, str] = None,
+        beta2: Union[None, float, str] = None,
+        beta3: Union[None, float, str] = None,
+        eps1: Union[None, float, str] = None,
+        eps2: Union[None, float, str] = None,
     ) -> None:
         super().__init__(params, locals())

@@ -1,6 +1,6 @@
 """LAMB: docs/algorithms.md, equations (22) to (24).  8 B/param of state in f32, 2.06 with both moments in int8."""
 
-from typing import Any, Iterable, Optional, Tuple, Union
+from typing import Any, Iterable, Optional, Sequence, Union
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ class LAMB(Optimizer):
         second_moment_dtype: "int8", or None: f32, beside f64 parameters f64.
         cautious, max_grad_norm, stochastic_rounding, seed, maximize, foreach, capturable, differentiable, fused: as for
             came_optim.CAME.
+        beta1, beta2: one number of `betas`, in their place.
 
     >>> import torch, came_optim
     >>> w = torch.nn.Parameter(torch.ones(2))
@@ -39,7 +40,7 @@ class LAMB(Optimizer):
         self,
         params: Iterable[Any],
         lr: Union[float, Tensor] = 1e-3,
-        betas: Tuple[float, float] = (0.9, 0.999),
+        betas: Union[str, Sequence[float]] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 1e-2,
         *,
@@ -55,5 +56,7 @@ class LAMB(Optimizer):
         capturable: bool = False,
         differentiable: bool = False,
         fused: Optional[bool] = None,
+        beta1: Union[None, float, str] = None,
+        beta2: Union[None, float, str] = None,
     ) -> None:
         super().__init__(params, locals())

@@ -13,7 +13,7 @@ class SM3(Optimizer):
     Args:
         params: parameters, named parameters, or dicts of param groups.
         lr: learning rate; a tensor is read when the step runs.
-        beta1: decay of the momentum; 0 keeps none.
+        beta1: decay of the momentum; 0 or None keeps none.
         eps: under the root, for accumulators that are still zero.
         weight_decay: decoupled decay.
         view, momentum_dtype, cautious, max_grad_norm, stochastic_rounding, seed, maximize, foreach, capturable,
