@@ -10,8 +10,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 from torch import Tensor
 
 from . import memory, native
-from .handles import handles
-from .lender import Holder
+from .lender import Holder, Lender
 
 _LAYOUT = (Tensor.data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, attrgetter("dtype", "device"))
 
@@ -21,11 +20,18 @@ class Watch:
 
     Every tensor is looked at before every step: its address, shape, strides, type, and whether its storage is as large as that
     takes; an address alone proves nothing, since memory that was freed may be handed out again.
+
+    Args:
+        counters: views of `steps`, so that their memory needs no look of its own.
     """
 
-    def __init__(self, *lists: Sequence[Tensor]) -> None:
+    def __init__(self, lender: Optional[Lender], states: List[Tensor], steps: Tensor, counters: List[Tensor]) -> None:
         self.stale = False
-        self._lists: List[Any] = [_look(list(tensors)) for tensors in lists if tensors]
+        whole = [*states, steps]
+        if lender is not None and steps.device == whole[0].device and steps.device.type in ("cpu", "cuda"):
+            self._looks: List[Any] = [_holder(lender.framework, whole), _holder(lender.within, counters)]
+        else:
+            self._looks = [_Layouts(whole), _Layouts(counters)]
 
     def __call__(self) -> None:
         self.stale = True
@@ -33,43 +39,34 @@ class Watch:
     def finds(self) -> bool:
         """Whether anything was replaced, memory by `tensor.data = ...` or `share_memory_()` included."""
         if not self.stale:
-            self.stale = not all([look.holds() for look in self._lists])
+            try:
+                self.stale = not all([look.holds() for look in self._looks])
+            except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
+                self.stale = True
         return self.stale
 
 
 class _Layouts:
-    """A list of tensors as it was: what Holder does in C, where torch has handles and they are plain."""
+    """A list of tensors as it was: what Holder does in C."""
 
     def __init__(self, tensors: List[Tensor]) -> None:
         self._tensors, self._seen = tensors, self._see(tensors)
-        self._memory = list(map(Tensor.untyped_storage, tensors))  # no other can have its address while it lives
 
     def holds(self) -> bool:
-        try:
-            return self._see(self._tensors) == self._seen
-        except (RuntimeError, NotImplementedError):  # one is no dense tensor
-            return False
+        return self._see(self._tensors) == self._seen
 
     @staticmethod
     def _see(tensors: List[Tensor]) -> List[List[Any]]:
         return [*(list(map(of, tensors)) for of in _LAYOUT), memory.sizes(tensors)]
 
 
-def _look(tensors: List[Tensor]) -> Any:
-    held = _holder(tensors)
-    return held if held is not None and held.holds() else _Layouts(tensors)
-
-
-def _holder(tensors: List[Tensor]) -> Optional[Holder]:
+def _holder(framework: Any, tensors: List[Tensor]) -> Holder:
     """For tensors of one device."""
-    of, device = handles(), tensors[0].device
-    names = [str(tensor.dtype).replace("torch.", "") for tensor in tensors]
-    if of is None or device.type not in ("cpu", "cuda") or not set(names) <= native.DTYPES.keys():
-        return None
+    device, names = tensors[0].device, [str(tensor.dtype).replace("torch.", "") for tensor in tensors]
     place = (native.ON_CUDA, device.index or 0) if device.type == "cuda" else (native.ON_HOST, 0)
     table = native.Table([tuple(tensor.shape) for tensor in tensors], names, *place)
     table.data = list(map(Tensor.data_ptr, tensors))
-    return Holder(of, table, tensors)
+    return Holder(framework, table, tensors)
 
 
 class Slot(Dict[str, Any]):
