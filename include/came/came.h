@@ -222,6 +222,12 @@ typedef struct came_framework {
  */
 CAME_API int64_t came_tensors_hold(const came_framework* framework, void* list, const came_tensor* tensors,
                                    int64_t count);
+/**
+ * How many storages come before the first that does not begin at its address, or has another number of bytes.  They are
+ * borrowed: the caller has to know that all of them are alive.
+ */
+CAME_API int64_t came_storages_hold(const came_framework* framework, void* const* storages, const void* const* begins,
+                                    const int64_t* bytes, int64_t count);
 
 /** What came_parameters_borrow fills: arrays of `count`. */
 typedef struct came_borrowed {

@@ -7,8 +7,9 @@ lock, which ctypes.PyDLL keeps.
 
 import ctypes
 import os
+import weakref
 from collections import defaultdict
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 from .library import library
 from .native import Call, Sized, Table
@@ -76,7 +77,7 @@ class Lender:
         own = {name: _python(function) for name, function in _CPYTHON.items()}
         own.update(get=get, gradient=id(self.gradient), none=id(None), lend=lend)
         storage, begin = map(id, self._functions)
-        self.framework, self.within = Framework(storage=storage, begin=begin, **own), Framework(**own)
+        self.framework, self.within = Framework(storage=storage, begin=begin, **own), Framework(begin=begin, **own)
 
     @classmethod
     def of(cls, tensor_class: Any, storage_class: Any) -> "Optional[Lender]":
@@ -114,6 +115,32 @@ class Holder:
         self._table, self._framework, self._count = table, framework, len(objects)  # which live as long
         self._run = _function("came_tensors_hold", _i64, _ptr, ctypes.py_object, _ptr, _i64)
         self._arguments = ctypes.byref(framework), objects, table.tensors, self._count
+
+    def holds(self) -> bool:
+        return bool(self._run(*self._arguments) == self._count)
+
+
+class Storages:
+    """Whether storages that live are where they were, and as large.
+
+    Holds none of them, so that state which moves elsewhere frees its memory; `gone` is called when one dies.
+    """
+
+    def __init__(self, lender: Lender, storages: Sequence[Any], gone: Callable[[Any], None]) -> None:
+        distinct = list({id(storage): storage for storage in storages}.values())
+        self._refs = [weakref.ref(storage, gone) for storage in distinct]
+        self._framework, count = lender.framework, len(distinct)  # which live as long
+        self._known = (
+            (_ptr * count)(*map(id, distinct)),
+            (_ptr * count)(*[storage.data_ptr() for storage in distinct]),
+            (_i64 * count)(*map(len, distinct)),
+        )
+        self._arguments = ctypes.byref(self._framework), *self._known, count
+        self._run, self._count = _function("came_storages_hold", _i64, _ptr, _ptr, _ptr, _ptr, _i64), count
+
+    def can_tell(self) -> bool:
+        """Whether they live now that nobody but tensors has them: a torch may make a new object for each who asks."""
+        return all(ref() is not None for ref in self._refs)
 
     def holds(self) -> bool:
         return bool(self._run(*self._arguments) == self._count)

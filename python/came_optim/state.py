@@ -10,7 +10,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 from torch import Tensor
 
 from . import memory, native
-from .lender import Holder, Lender
+from .lender import Holder, Lender, Storages
 
 _LAYOUT = (Tensor.data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, attrgetter("dtype", "device"))
 
@@ -18,32 +18,39 @@ _LAYOUT = (Tensor.data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, a
 class Watch:
     """Knows whether state that was bound has been replaced: told by slots, or found out.
 
-    Every tensor is looked at before every step: its address, shape, strides, type, and whether its storage is as large as that
-    takes; an address alone proves nothing, since memory that was freed may be handed out again.
+    Every tensor is looked at before every step: its address, shape, strides, type, and whether that lies inside a storage; an
+    address alone proves nothing, since memory that was freed may be handed out again.  Storages are asked where they begin and
+    how large they are, without the detour over their tensors, as long as none has died.
 
     Args:
         counters: views of `steps`, so that their memory needs no look of its own.
     """
 
     def __init__(self, lender: Optional[Lender], states: List[Tensor], steps: Tensor, counters: List[Tensor]) -> None:
-        self.stale = False
+        self._notices: List[Any] = []  # alone, so that storages which tell refer to nothing that keeps memory alive
         whole = [*states, steps]
-        if lender is not None and steps.device == whole[0].device and steps.device.type in ("cpu", "cuda"):
-            self._looks: List[Any] = [_holder(lender.framework, whole), _holder(lender.within, counters)]
+        if lender is None or steps.device != whole[0].device or steps.device.type not in ("cpu", "cuda"):
+            self._looks: List[Any] = [_Layouts(whole), _Layouts(counters)]
+            return
+        storages = Storages(lender, list(map(Tensor.untyped_storage, whole)), self._notices.append)
+        if storages.can_tell():  # the addresses are known to lie inside
+            self._looks = [_holder(lender.within, whole + counters), storages]
         else:
-            self._looks = [_Layouts(whole), _Layouts(counters)]
+            self._looks = [_holder(lender.framework, whole), _holder(lender.within, counters)]
 
     def __call__(self) -> None:
-        self.stale = True
+        self._notices.append("told")
 
     def finds(self) -> bool:
         """Whether anything was replaced, memory by `tensor.data = ...` or `share_memory_()` included."""
-        if not self.stale:
+        if not self._notices:
             try:
-                self.stale = not all([look.holds() for look in self._looks])
+                if all(look.holds() for look in self._looks):
+                    return False
             except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
-                self.stale = True
-        return self.stale
+                pass
+            self._notices.append("found")
+        return True
 
 
 class _Layouts:

@@ -63,18 +63,29 @@ bool fits(const DlTensor& t, const came_tensor& wanted) {
          std::equal(t.shape, t.shape + t.ndim, wanted.shape) && is_dense(t);
 }
 
+/// Memory of a storage.
+struct Span {
+  const char* begin = nullptr;
+  int64_t bytes = -1;  // an error
+};
+
+Span span_of(const came_framework& f, void* storage) {
+  void* begin = f.call(f.begin, storage);
+  if (begin == nullptr) return {};
+  const Span span{static_cast<const char*>(f.address(begin)), f.size(storage)};
+  f.release(begin);
+  return span;
+}
+
 /// Whether so many bytes lie inside the storage of an object: one that was resized may be shorter than the shape says.
 bool is_whole(const came_framework& f, void* object, const char* data, int64_t bytes) {
   if (f.storage == nullptr) return true;
   void* storage = f.call(f.storage, object);
   if (storage == nullptr) return false;
-  const int64_t size = f.size(storage);
-  void* begin = f.call(f.begin, storage);
+  const Span span = span_of(f, storage);
   f.release(storage);
-  if (begin == nullptr) return false;
-  const auto first = reinterpret_cast<intptr_t>(data) - reinterpret_cast<intptr_t>(f.address(begin));
-  f.release(begin);
-  return first >= 0 && first + bytes <= size;
+  const auto first = reinterpret_cast<intptr_t>(data) - reinterpret_cast<intptr_t>(span.begin);
+  return first >= 0 && first + bytes <= span.bytes;
 }
 
 /// The address of an object that is as wanted, in `data`: null if it is empty; false if it does not fit.
@@ -105,6 +116,17 @@ int64_t came_tensors_hold(const came_framework* framework, void* list, const cam
   for (int64_t k = 0; k < count; ++k) {
     char* data = nullptr;
     if (!look(f, f.item(list, static_cast<intptr_t>(k)), tensors[k], data) || data != tensors[k].data) return k;
+  }
+  return count;
+}
+
+int64_t came_storages_hold(const came_framework* framework, void* const* storages, const void* const* begins,
+                           const int64_t* bytes, int64_t count) {
+  const came_framework& f = *framework;
+  if (f.struct_size != sizeof(came_framework)) return -1;
+  for (int64_t k = 0; k < count; ++k) {
+    const Span span = span_of(f, storages[k]);
+    if (span.begin != begins[k] || span.bytes != bytes[k]) return k;
   }
   return count;
 }
