@@ -153,13 +153,24 @@ TEST_F(BorrowPass, DictionariesAreComparedByIdentity) {
     *value = &values[static_cast<size_t>((*position)++)];
     return 1;
   };
-  std::vector<int> values{1, 1, 1};
-  const void* same[4] = {&values[0], &values[1], &values[2], &values[0]};
-  EXPECT_EQ(came_dict_holds(&values, next, same, 3), 1);
-  EXPECT_EQ(came_dict_holds(&values, next, same, 2), 1);
-  EXPECT_EQ(came_dict_holds(&values, next, same, 4), 0);
-  same[1] = &values[2];
-  EXPECT_EQ(came_dict_holds(&values, next, same, 3), 0);
+  std::vector<int> values[2] = {{1, 1}, {1}};
+  std::vector<std::vector<int>*> dicts{&values[0], &values[1]};
+  const auto at = [](void* list_of, intptr_t index) -> void* {
+    return (*static_cast<std::vector<std::vector<int>*>*>(list_of))[static_cast<size_t>(index)];
+  };
+  const void* same[3] = {&values[0][0], &values[0][1], &values[1][0]};
+  int64_t counts[2] = {2, 1};
+  const auto held = [&] { return came_dicts_hold(&dicts, at, next, same, counts, 2); };
+  EXPECT_EQ(held(), 2);
+  counts[1] = 2;  // one is missing
+  EXPECT_EQ(held(), 1);
+  counts[1] = 0;  // there is one more
+  EXPECT_EQ(held(), 1);
+  counts[1] = 1;
+  same[2] = &values[0][0];
+  EXPECT_EQ(held(), 1);
+  same[1] = &values[0][0];
+  EXPECT_EQ(held(), 0);
 }
 
 }  // namespace

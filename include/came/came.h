@@ -258,8 +258,12 @@ CAME_API int32_t came_list_holds(void* list, came_list_item item, const void* co
 /** The next entry of a dictionary, from position 0 on, nothing of it handed over; 0: there is none.  PyDict_Next is
  * one. */
 typedef int (*came_dict_next)(void* dict, intptr_t* position, void** key, void** value);
-/** Whether the first `count` values of a dictionary are these very objects: 1 or 0. */
-CAME_API int32_t came_dict_holds(void* dict, came_dict_next next, const void* const* objects, int64_t count);
+/**
+ * How many dictionaries of a list come before the first whose values are not these very objects: `counts` of each, one
+ * dictionary's after the other's in `objects`.
+ */
+CAME_API int64_t came_dicts_hold(void* list, came_list_item item, came_dict_next next, const void* const* objects,
+                                 const int64_t* counts, int64_t count);
 
 /** What a plan knows of one parameter. */
 typedef struct came_tensor_spec {

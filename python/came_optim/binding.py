@@ -150,8 +150,7 @@ class Binding:
         self.slots = self._bind_slots(state)
         self.states = self._bind_state()
         self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
-        lends = chosen(lender())
-        self._watch = Watch(lends, self.states, self.steps, [slot["step"] for slot in self.slots])
+        self._lends = chosen(lender())
         self._grad_kinds = [(p.shape, getattr(torch, str(s.grad_dtype)), p.device) for p, s in zip(self.params, self.specs)]
         self._param_data: Optional[List[int]] = []  # addresses, unless they are in the table already
         self._layout: Optional[List[Any]] = None
@@ -159,7 +158,7 @@ class Binding:
         self._borrower: Optional[Borrower] = None
         if kernels:
             self._bind_call()
-            self._borrower = Borrower.of(lends, self.call, self.params)
+            self._borrower = Borrower.of(self._lends, self.call, self.params)
 
     # ---- binding -------------------------------------------------------------------------------------
 
@@ -185,12 +184,12 @@ class Binding:
         for k, (param, made) in enumerate(zip(self.params, self.slots)):
             slot = state.get(param)
             if isinstance(slot, Slot):  # somebody may hold it
-                dict.update(slot, made)
+                slot.update(made)
                 slot.known = made.known
                 self.slots[k] = slot
             else:
                 slot = state[param] = made
-            slot.changed = self._watch
+        self._watch = Watch(self._lends, self.slots, self.states, self.steps)
 
     def _bind_state(self) -> List[Tensor]:
         """State tensors in the plan's order: those there are, zeros where there are none."""

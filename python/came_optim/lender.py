@@ -8,7 +8,6 @@ lock, which ctypes.PyDLL keeps.
 import ctypes
 import os
 import weakref
-from collections import defaultdict
 from typing import Any, Callable, List, Optional, Sequence
 
 from .library import library
@@ -178,8 +177,26 @@ class Borrower:
         return grads if self._run(framework, params, grads, result) == len(grads) else None
 
 
+class Dicts:
+    """Whether dicts hold the very values that they held, and no other, whoever wrote to them and how.
+
+    >>> Dicts([slot := {"a": object()}]).holds()
+    True
+    """
+
+    def __init__(self, dicts: Sequence[Any]) -> None:
+        self._dicts, counts = list(dicts), [len(one) for one in dicts]
+        self._kept = [value for one in dicts for value in one.values()]  # or another could have the address of one
+        ids, sizes = (_ptr * len(self._kept))(*map(id, self._kept)), (_i64 * len(counts))(*counts)
+        self._run = _function("came_dicts_hold", _i64, ctypes.py_object, _ptr, _ptr, _ptr, _ptr, _i64)
+        self._arguments = self._dicts, _python("PyList_GetItem"), _python("PyDict_Next"), ids, sizes, len(counts)
+
+    def holds(self) -> bool:
+        return bool(self._run(*self._arguments) == len(self._dicts))
+
+
 class Roster:
-    """Remembers the objects of some lists and the values of some dicts: do others hold the very same ones?
+    """Remembers the objects of some lists and the values of a dict: do others hold the very same ones?
 
     >>> roster = Roster([first := object()], {"a": (second := object())})
     >>> roster.matches([first], {"b": second}), roster.matches([second], {"a": first}), roster.matches([first])
@@ -189,26 +206,18 @@ class Roster:
     def __init__(self, *holders: Any) -> None:
         self._kept = [list(_objects(holder)) for holder in holders]  # or another could have the address of one
         self._ids = [((_ptr * len(kept))(*map(id, kept)), len(kept)) for kept in self._kept]
-        self._item, self._next = _python("PyList_GetItem"), _python("PyDict_Next")
+        self._item = _python("PyList_GetItem")
         self._list = _function("came_list_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
-        self._dict = _function("came_dict_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
 
     def matches(self, *holders: Any) -> bool:
         """Identity, not equality, which tensors answer with a tensor."""
         if len(holders) != len(self._ids):
             return False
         for holder, (ids, count) in zip(holders, self._ids):
-            if len(holder) != count or not self._holds(holder, ids, count):
+            objects = holder if type(holder) is list else list(_objects(holder))
+            if len(objects) != count or self._list(objects, self._item, ids, count) != 1:
                 return False
         return True
-
-    def _holds(self, holder: Any, ids: Any, count: int) -> bool:
-        if type(holder) in _DICTS:
-            return self._dict(holder, self._next, ids, count) == 1
-        return self._list(holder if type(holder) is list else list(_objects(holder)), self._item, ids, count) == 1
-
-
-_DICTS = (dict, defaultdict)  # whose order is that of C; others may have one of their own
 
 
 def _objects(holder: Any) -> Any:

@@ -159,12 +159,19 @@ int32_t came_list_holds(void* list, came_list_item item, const void* const* obje
   return 1;
 }
 
-int32_t came_dict_holds(void* dict, came_dict_next next, const void* const* objects, int64_t count) {
-  intptr_t position = 0;
+int64_t came_dicts_hold(void* list, came_list_item item, came_dict_next next, const void* const* objects,
+                        const int64_t* counts, int64_t count) {
   for (int64_t k = 0; k < count; ++k) {
+    void* dict = item(list, static_cast<intptr_t>(k));
     void* key = nullptr;
     void* value = nullptr;
-    if (next(dict, &position, &key, &value) == 0 || value != objects[k]) return 0;
+    intptr_t position = 0;
+    int64_t found = 0;
+    for (; next(dict, &position, &key, &value) != 0; ++found) {
+      if (found == counts[k] || value != objects[found]) return k;
+    }
+    if (found != counts[k]) return k;
+    objects += found;
   }
-  return 1;
+  return count;
 }
