@@ -59,7 +59,7 @@ def test_one_state_tensor_of_many_is_followed(change, name, way):
     """Its numbers stay, its memory changes: the next step gives the bits that it would have given, and writes there."""
     (params, optimizer), (others, twin) = grown(way=way), grown(way=way)
     slot = optimizer.state[params[MIDDLE]]
-    if name == "step" and change in (enlarge, shrink_and_grow):
+    if name == "step" and change in (enlarge, shrink_and_grow, reuse):
         slot["step"] = slot["step"].clone()  # one that has memory of its own
     change(slot, name, slot[name])
     for step in (3, 4):
