@@ -149,11 +149,6 @@ def reinterpret(tensor):
     tensor.data = tensor.data.view(torch.int32)
 
 
-def stretch(tensor):
-    """Beyond its memory, where it is."""
-    tensor.as_strided_((4, 6), (7, 1))
-
-
 def to_meta(tensor):
     torch.utils.swap_tensors(tensor, tensor.to("meta"))
 
