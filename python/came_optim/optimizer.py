@@ -5,7 +5,6 @@ kernels of libcame and the loop in PyTorch.
 from functools import lru_cache
 from inspect import signature
 from itertools import chain
-from numbers import Real
 from operator import itemgetter
 from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Type
 
@@ -16,12 +15,12 @@ from . import checkpoint, loop, native, ops, refuse, scalars
 from .arguments import plain, sequences, shown
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
-from .library import is_built, library
+from .library import is_built
+from .modes import KERNEL_DEVICES, MODES, check_fused, check_modes, check_rate
 from .one_by_one import OneByOne
 from .options import COMMON, from_group
 from .state import Slot
 
-KERNEL_DEVICES = ("cpu", "cuda")
 _params = itemgetter("params")
 
 
@@ -40,7 +39,7 @@ class Optimizer(torch.optim.Optimizer):
         given = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
         defaults = self._plain_defaults(given)
         if isinstance(defaults["lr"], Tensor):  # like torch, before anybody looks at the parameters
-            _check_rate(defaults["lr"], defaults)
+            check_rate(defaults["lr"], defaults)
         super().__init__(params, defaults)
 
     @classmethod
@@ -85,8 +84,8 @@ class Optimizer(torch.optim.Optimizer):
         self._given = set(map(id, chain.from_iterable(group["params"] for group in self.param_groups)))
 
     def _check_group(self, group: Dict[str, Any]) -> None:
-        _check_rate(self._rate(group), group)
-        _check_modes(group)
+        check_rate(self._rate(group), group)
+        check_modes(group)
         self._check_own(group)
         self._wants_kernels(group)  # says so if there are none
         from_group(self.word, self._all_fields(), group)
@@ -249,7 +248,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _modes(self) -> List[Any]:
         """What decides who steps a group."""
-        return [[group[mode] for mode in sorted(_MODES)] for group in self.param_groups]
+        return [[group[mode] for mode in sorted(MODES)] for group in self.param_groups]
 
     def _options(self) -> List[native.Options]:
         for group in self.param_groups:
@@ -303,8 +302,8 @@ class Optimizer(torch.optim.Optimizer):
             refuse.parameter(member, type(self).__name__, self.elementwise)
             check_gradient(member, type(self).__name__)
             group = self.param_groups[member.group]
-            _check_modes(group)
-            _check_fused(group, member.param)
+            check_modes(group)
+            check_fused(group, member.param)
             kernels = self._wants_kernels(group)
             sorts.setdefault((member.param.device, kernels), []).append(member)
         # Without gradients a step reads no option: some schedulers of torch put anything there before the first one.
@@ -352,7 +351,7 @@ def _signatures(cls: Type[Optimizer]) -> List[Dict[str, Any]]:
 
 @lru_cache(maxsize=None)
 def _picker(cls: Type[Optimizer]) -> Callable[[Mapping[str, Any]], Any]:
-    return itemgetter(*sorted({argument.split("[")[0] for argument in cls._all_fields().values()} | _MODES))
+    return itemgetter(*sorted({argument.split("[")[0] for argument in cls._all_fields().values()} | MODES))
 
 
 def _may_change(value: Any) -> bool:
@@ -365,48 +364,3 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(map(_frozen, value))
     return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
-
-
-_MODES = {"foreach", "fused", "differentiable", "capturable"}
-
-
-def _check_rate(lr: Any, group: Mapping[str, Any]) -> None:
-    if isinstance(lr, Tensor):
-        if group["foreach"] and not group["capturable"]:
-            raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
-        if lr.numel() != 1:
-            raise ValueError(f"Tensor lr must be 1-element, has shape {list(lr.shape)}")
-        if lr.is_complex() or lr.dtype is torch.bool or lr.is_meta:
-            raise TypeError(f"lr: a tensor of {lr.dtype} on {lr.device} given, expected a real number in memory")
-        return
-    if isinstance(lr, bool) or not isinstance(lr, Real):
-        raise TypeError(f"lr: {lr!r} ({type(lr).__name__}) given, expected a number or a tensor of one")
-    if not 0 <= lr < float("inf"):
-        raise ValueError(f"Invalid learning rate: {lr}, expected a finite number >= 0")
-
-
-def _check_modes(group: Mapping[str, Any]) -> None:
-    """What torch's optimizers refuse, in their words."""
-    if group["fused"] and group["differentiable"]:
-        raise RuntimeError("`fused` does not support `differentiable`")
-    if group["fused"] and group["foreach"]:
-        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-    if group["fused"]:
-        try:
-            library()
-        except ImportError as error:
-            raise RuntimeError(f"`fused=True` needs the kernels; {error}") from error
-    if group["capturable"] and (group["fused"] is False or group["foreach"] or group["differentiable"] or not is_built()):
-        raise RuntimeError(
-            "`capturable` needs the kernels, whose counters lie on the device; the loop, which runs for `fused=False`, `foreach` and "
-            "`differentiable`, and where libcame is not built, reads them on the host"
-        )
-
-
-def _check_fused(group: Mapping[str, Any], param: Tensor) -> None:
-    """When a parameter is first stepped, as in torch: until then it may be on the meta device."""
-    if group["fused"] and (param.device.type not in KERNEL_DEVICES or not param.is_floating_point()):
-        raise RuntimeError(
-            f"`fused=True` requires all the params to be floating point Tensors of supported devices: {KERNEL_DEVICES}; one is "
-            f"{param.dtype} on {param.device}"
-        )
