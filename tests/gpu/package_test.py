@@ -7,6 +7,7 @@ Needs torch and nothing else, so that it runs where nothing can be installed.  L
 
 import copy
 import io
+import os
 import sys
 import traceback
 
@@ -119,6 +120,72 @@ def test_graph_follows_the_rate():
         assert_same(replayed, eager)
 
 
+def change_options(optimizer, step):
+    """Options that travel with a step."""
+    for group in optimizer.param_groups:
+        group["weight_decay"] = 0.1 * step
+        if "betas" in group:
+            group["betas"] = (0.9 - 0.05 * step, *group["betas"][1:])
+
+
+def test_options_travel():
+    """Beside it, an optimizer that is made anew at every step, with the state of the one before."""
+    for cls in CLASSES:
+        params, others = parameters(), parameters()
+        optimizer, other = cls(params, lr=1e-3), cls(others, lr=1e-3)
+        for step in range(5):
+            change_options(optimizer, step)
+            gradients(params, step)
+            gradients(others, step)
+            if step:
+                state = other.state_dict()["state"]
+                other = cls(others, lr=1e-3)
+                other.load_state_dict({"state": state, "param_groups": other.state_dict()["param_groups"]})
+            change_options(other, step)
+            bound = optimizer._bindings
+            optimizer.step()
+            other.step()
+            assert step == 0 or optimizer._bindings is bound
+            assert_same(params, others)
+
+
+def test_a_captured_step_keeps_its_options_and_its_scratch():
+    for cls in CLASSES:
+        eager, replayed, more = parameters(), parameters(), parameters(seed=1)
+        one, other, third = (cls(p, lr=1e-3) for p in (eager, replayed, more))
+        for optimizer, params in ((one, eager), (other, replayed)):
+            run(optimizer, params, 3)
+            change_options(optimizer, 2)
+        gradients(replayed, 3)
+        held = [p.grad for p in replayed]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            other.step()
+        change_options(other, 4)  # which the graph does not follow
+        for step in range(3, 7):
+            gradients(eager, step)
+            for h, p in zip(held, eager):
+                h.copy_(p.grad)
+            run(third, more, 1, step)  # with scratch that all share
+            graph.replay()
+            run(third, more, 1, step)
+            one.step()
+        assert_same(replayed, eager)
+
+
+def test_whoever_looks_at_tensors_changes_no_bit():
+    images = []
+    for way in ("dlpack", "python"):
+        os.environ["CAME_LENDER"] = way
+        try:
+            params = parameters()
+            run(came_optim.CAME(params), params, 3)
+        finally:
+            del os.environ["CAME_LENDER"]
+        images.append(params)
+    assert_same(*images)
+
+
 def test_scaler_skips_an_overflow():
     """The scale is a power of two, so that scaled and unscaled training differ by nothing but one skipped step."""
     for cls in (came_optim.CAME, came_optim.AdamW):
@@ -189,7 +256,7 @@ def test_resuming_is_never_having_stopped():
                 torch.save(first.state_dict(), file)
                 file.seek(0)
                 second = cls(stopped, **options)
-                second.load_state_dict(torch.load(file, weights_only=True, map_location="cpu"))
+                second.load_state_dict(torch.load(file, weights_only=True, map_location="cuda"))
                 run(second, stopped, 3, first=3)
                 assert_same(stopped, through)
 
