@@ -8,8 +8,12 @@ lock, which ctypes.PyDLL keeps.
 import ctypes
 import os
 import weakref
+<<<<<<< ours
 from operator import is_
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
+=======
+from typing import Any, List, Optional, Sequence
+>>>>>>> theirs
 
 from .library import library, loads
 from .native import Call, Sized, Table
@@ -123,12 +127,13 @@ class Holder:
 class Storages:
     """Whether storages that live are where they were, and as large.
 
-    Holds none of them, so that state which moves elsewhere frees its memory; `gone` is called when one dies.
+    Holds none of them, so that state which moves elsewhere frees its memory; `gone` is a list that grows when one dies.
     """
 
-    def __init__(self, lender: Lender, storages: Sequence[Any], gone: Callable[[Any], None]) -> None:
+    def __init__(self, lender: Lender, storages: Sequence[Any], gone: List[Any]) -> None:
+        self._gone = gone
         distinct = list({id(storage): storage for storage in storages}.values())
-        self._refs = [weakref.ref(storage, gone) for storage in distinct]
+        self._refs = [weakref.ref(storage, gone.append) for storage in distinct]
         self._framework, count = lender.framework, len(distinct)  # which live as long
         self._known = (
             (_ptr * count)(*map(id, distinct)),
@@ -143,7 +148,7 @@ class Storages:
         return all(ref() is not None for ref in self._refs)
 
     def holds(self) -> bool:
-        return bool(self._run(*self._arguments) == self._count)
+        return not self._gone and bool(self._run(*self._arguments) == self._count)
 
 
 class Borrower:

@@ -34,7 +34,7 @@ class Watch:
         if lender is None or steps.device != whole[0].device or steps.device.type not in ("cpu", "cuda"):
             self._looks += [_Layouts(whole), _Layouts(counters)]
             return
-        storages = Storages(lender, list(map(Tensor.untyped_storage, whole)), self._notices.append)
+        storages = Storages(lender, list(map(Tensor.untyped_storage, whole)), self._notices)
         if storages.can_tell():  # the addresses are known to lie inside
             self._looks += [_holder(lender.within, whole + counters), storages]
         else:

@@ -126,6 +126,26 @@ def test_one_state_tensor_that_cannot_be_used_is_refused_by_name(change, way):
     assert optimizer.state[params[MIDDLE]]["step"] == 1 and optimizer.state[params[0]]["step"] == 4
 
 
+@pytest.mark.parametrize("way", ["dlpack", "python"])
+def test_memory_that_is_shorter_at_the_very_address_is_refused(way):
+    """As the allocator hands out the same again: nothing but the size of the storage tells."""
+    params, optimizer = grown(way=way, count=3)
+    slot = optimizer.state[params[1]]
+    for _ in range(1000):
+        slot["exp_avg"] = torch.zeros(4, 6)
+        optimizer.step()
+        tensor, address = slot["exp_avg"], slot["exp_avg"].data_ptr()
+        for size in (0, 95, 95, 0, 95):
+            tensor.untyped_storage().resize_(size)
+            if size and tensor.data_ptr() == address:
+                break
+        if tensor.data_ptr() == address:
+            break
+    assert tensor.data_ptr() == address
+    with pytest.raises(ValueError, match="state exp_avg of parameter 1 .* a storage of 95 bytes, expected at least 96"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", [free, resize, to_meta])
 def test_a_counter_that_cannot_be_used_is_refused_by_name(change, way):

@@ -2,7 +2,7 @@
 
 Every time is in units of `[p.grad for p in params]`, the least that any optimizer must do, so that the bound holds on slow and
 busy machines.  The step is one that `found_inf` skips after all is validated.  With the 2388 tensors of state that these
-matrices have it took 25 to 40 units where this was measured, fused AdamW 57; the bounds are half as much again.
+matrices have it took 19 units where this was measured, and up to 90 while other programs took the caches; fused AdamW took 57.
 """
 
 import time
@@ -65,7 +65,7 @@ def test_new_gradients_cost_no_more():
     unit, all_of_it, assigning = least(lambda: [p.grad for p in params], both, assign)
     step = all_of_it - assigning
     print(f"{step * 1e6:.0f} us, {step / unit:.1f} units")
-    assert step <= 60 * unit
+    assert step <= 100 * unit
 
 
 def test_missing_gradients_cost_no_more():
@@ -76,7 +76,7 @@ def test_missing_gradients_cost_no_more():
     optimizer.step()
     unit, step = least(lambda: [p.grad for p in params], optimizer.step)
     print(f"{step * 1e6:.0f} us, {step / unit:.1f} units")
-    assert step <= 60 * unit
+    assert step <= 100 * unit
 
 
 def test_many_groups_cost_little():
