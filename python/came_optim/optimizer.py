@@ -11,7 +11,7 @@ from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optio
 import torch
 from torch import Tensor
 
-from . import checkpoint, hooks, loop, ops, refuse, scalars
+from . import checkpoint, loop, ops, refuse, scalars
 from .binding import Binding, Member, check_gradient
 from .lender import Roster
 from .options import COMMON, from_group
@@ -97,11 +97,6 @@ class Optimizer(torch.optim.Optimizer):
         self._note_ranks()
 
     # ---- steps ---------------------------------------------------------------------------------------
-
-    def _patch_step_function(self) -> None:
-        """Called by torch when an optimizer is made, to put its hooks around the step."""
-        hooks.wrap_step(type(self))
-        super()._patch_step_function()
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """One step over all parameters that have a gradient.
