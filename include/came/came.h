@@ -176,83 +176,58 @@ static inline came_tensor came_tensor_make(void* data, came_dtype dtype, const i
 
 /** The object at `index` of a list that a framework keeps, not taken over: PyList_GetItem is one. */
 typedef void* (*came_list_item)(void* list, intptr_t index);
-/** Fills a DLTensor with what an object is, without taking it over; 0: done.  In DLPack 1.3's exchange interface:
- * dltensor_from_py_object_no_sync. */
-typedef int (*came_dlpack_lend)(void* object, void* dl_tensor);
 /** Sets an item of a list and takes the object over; 0: done.  PyList_SetItem is one. */
 typedef int (*came_list_put)(void* list, intptr_t index, void* object);
 /** An attribute of an object, handed over; the type may be NULL.  The tp_descr_get of a Python descriptor is one. */
 typedef void* (*came_attribute_get)(void* attribute, void* object, void* type);
-
-/**
- * Points `tensors`, whose shapes, dtypes and devices are set, at the memory of the objects of a list: one call in place
- * of several per tensor, for languages in which a call costs more than its work.  Returns how many come before the
- * first that does not fit: one that is `none`, is not dense and row-major, or has another shape, dtype or device.
- */
-CAME_API int64_t came_tensors_borrow(came_tensor* tensors, int64_t count, void* list, came_list_item item,
-                                     const void* none, came_dlpack_lend lend);
-
-/** Writes a property of the tensor behind a handle to `value`; 0: done.  Those of torch's stable C interface do. */
-typedef int32_t (*came_handle_get)(void* handle, void* value);
-
-/** How tensors are described that have handles: faster than a description as a whole, since nothing is counted. */
-typedef struct came_handles {
-  uint32_t struct_size;          /**< sizeof(came_handles). */
-  int32_t offset;                /**< Bytes from an object to its handle, */
-  int32_t type_offset;           /**< and to its type. */
-  int32_t reserved;              /**< Zero. */
-  const void* type;              /**< Objects of this type have one, */
-  const void* other_type;        /**< and of this; what else there is goes to `lend`. */
-  came_handle_get data;          /**< void*: the first element; fails for what has no addresses and strides. */
-  came_handle_get shape;         /**< const int64_t*: sizes, not handed over. */
-  came_handle_get strides;       /**< const int64_t*: in elements, not handed over. */
-  came_handle_get ndim;          /**< int64_t. */
-  came_handle_get dtype;         /**< int32_t: one of those below, or another. */
-  came_handle_get device;        /**< int32_t: `cpu`, `cuda` or another. */
-  came_handle_get device_index;  /**< int32_t. */
-  came_handle_get layout;        /**< int32_t: `strided`, or another; asked first. */
-  came_handle_get memory_bytes;  /**< int64_t: size of the memory that the tensor is a part of. */
-  came_handle_get memory_offset; /**< int64_t: elements of that memory before the first of the tensor. */
-  int32_t cpu;                   /**< What the framework calls the host, */
-  int32_t cuda;                  /**< a CUDA device, */
-  int32_t f64;                   /**< double, */
-  int32_t f32;                   /**< float, */
-  int32_t bf16;                  /**< bfloat16, */
-  int32_t f16;                   /**< half, */
-  int32_t i8;                    /**< int8_t, */
-  int32_t u8;                    /**< uint8_t, */
-  int32_t strided;               /**< and memory that sizes and strides describe. */
-} came_handles;
-
-/** Initial value of a came_handles. */
-#define CAME_HANDLES_INIT \
-  { sizeof(came_handles), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-
-/**
- * Of a list of objects, how many come before the first that is not what `tensors` says: a plain tensor with a handle,
- * of this shape, type and device, row-major, at this address, with memory for all of its elements.  -1 for a struct of
- * another size.  Nothing is written.
- */
-CAME_API int64_t came_tensors_hold(const came_handles* handles, void* list, came_list_item item,
-                                   const came_tensor* tensors, int64_t count);
+/** Fills a DLTensor with what an object is, without taking it over; 0: done.  In DLPack 1.3's exchange interface:
+ * dltensor_from_py_object_no_sync. */
+typedef int (*came_dlpack_lend)(void* object, void* dl_tensor);
+/** What a function makes of one object, handed over; NULL: an error.  PyObject_CallOneArg is one. */
+typedef void* (*came_function_call)(void* function, void* object);
+/** Number of bytes of a storage; negative: an error.  PyObject_Size is one. */
+typedef intptr_t (*came_storage_size)(void* storage);
+/** The address that an object stands for.  PyLong_AsVoidPtr is one. */
+typedef void* (*came_object_address)(void* object);
+/** Lets go of an object that was handed over.  Py_DecRef is one. */
+typedef void (*came_object_release)(void* object);
 
 /** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants.
  */
 typedef struct came_framework {
   uint32_t struct_size;        /**< sizeof(came_framework). */
   int32_t reserved;            /**< Zero. */
-  came_list_item item;         /**< Reads the list of parameters. */
+  came_list_item item;         /**< Reads lists. */
   came_list_put put;           /**< Writes the list of gradients. */
   came_attribute_get get;      /**< Reads `gradient`. */
   void* gradient;              /**< The attribute that is the gradient of a parameter: Tensor.grad. */
   const void* none;            /**< What stands for no gradient: None. */
-  came_dlpack_lend lend;       /**< Describes a tensor. */
-  const came_handles* handles; /**< Describes plain ones in place of `lend`; may be NULL. */
+  came_dlpack_lend lend;       /**< Describes a tensor, all but the size of its memory. */
+  came_function_call call;     /**< Calls the two below. */
+  void* storage;               /**< Function: the storage of a tensor.  NULL: memory is as large as shapes say. */
+  void* begin;                 /**< Function: where a storage begins, for `address`. */
+  came_storage_size size;      /**< How large a storage is. */
+  came_object_address address; /**< Reads what `begin` says. */
+  came_object_release release; /**< Lets go of what `call` handed over. */
 } came_framework;
 
 /** Initial value of a came_framework. */
 #define CAME_FRAMEWORK_INIT \
-  { sizeof(came_framework), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_framework), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Of a list of objects, how many come before the first that is not what `tensors` says: of this shape, type and device,
+ * row-major, at this address, inside a storage that is large enough.  -1 for a struct of another size.  Nothing is
+ * written.
+ */
+CAME_API int64_t came_tensors_hold(const came_framework* framework, void* list, const came_tensor* tensors,
+                                   int64_t count);
+/**
+ * How many storages come before the first that does not begin at its address, or has another number of bytes.  They are
+ * borrowed: the caller has to know that all of them are alive.
+ */
+CAME_API int64_t came_storages_hold(const came_framework* framework, void* const* storages, const void* const* begins,
+                                    const int64_t* bytes, int64_t count);
 
 /** What came_parameters_borrow fills: arrays of `count`. */
 typedef struct came_borrowed {
@@ -262,21 +237,19 @@ typedef struct came_borrowed {
   came_tensor* params;  /**< Shapes, dtypes and devices set; pointed at the parameters. */
   came_tensor* grads;   /**< Likewise; pointed at the gradients. */
   uint8_t* active;      /**< Whether a parameter has a gradient. */
-  const void** shapes;  /**< Where a parameter keeps its shape: another address tells that it is another tensor. */
   int64_t missing;      /**< Parameters without a gradient. */
-  int64_t replaced;     /**< Parameters whose shape lies elsewhere than `shapes` said. */
-  int64_t untold;       /**< Tensors of which nobody told how large their memory is: `lend` does not. */
 } came_borrowed;
 
 /** Initial value of a came_borrowed. */
 #define CAME_BORROWED_INIT \
-  { sizeof(came_borrowed), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_borrowed), 0, 0, 0, 0, 0, 0 }
 
 /**
- * came_tensors_borrow for parameters and their gradients in one pass.  Empty, unaligned and, where handles tell, short
- * memory is told apart as well, so that came_plan_step_again may follow.  The gradients are put into the list `kept`,
- * of `count` items, and so live until the caller lets go of it.  Returns how many parameters come before the first
- * that, or whose gradient, does not fit: -1 for a struct of another size.
+ * Points tables whose shapes, dtypes and devices are set at the parameters of a list and at their gradients, in one
+ * pass: for languages in which a call costs more than its work.  Each tensor is checked as came_tensors_hold does, but
+ * for its address, so that came_plan_step_again may follow.  The gradients are put into the list `kept`, of `count`
+ * items, and so live until the caller lets go of it.  Returns how many parameters come before the first that, or whose
+ * gradient, does not fit: -1 for a struct of another size.
  */
 CAME_API int64_t came_parameters_borrow(const came_framework* framework, void* list, void* kept,
                                         came_borrowed* borrowed);
@@ -285,8 +258,12 @@ CAME_API int32_t came_list_holds(void* list, came_list_item item, const void* co
 /** The next entry of a dictionary, from position 0 on, nothing of it handed over; 0: there is none.  PyDict_Next is
  * one. */
 typedef int (*came_dict_next)(void* dict, intptr_t* position, void** key, void** value);
-/** Whether the first `count` values of a dictionary are these very objects: 1 or 0. */
-CAME_API int32_t came_dict_holds(void* dict, came_dict_next next, const void* const* objects, int64_t count);
+/**
+ * How many dictionaries of a list come before the first whose values are not these very objects: `counts` of each, one
+ * dictionary's after the other's in `objects`.
+ */
+CAME_API int64_t came_dicts_hold(void* list, came_list_item item, came_dict_next next, const void* const* objects,
+                                 const int64_t* counts, int64_t count);
 
 /** What a plan knows of one parameter. */
 typedef struct came_tensor_spec {

@@ -13,9 +13,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
-from . import memory, native, versions
-from .handles import handles
-from .lender import Borrower, Lender
+from . import memory, native
+from .lender import Borrower, Lender, chosen
 from .state import Slot, Watch, lacking
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
@@ -29,7 +28,16 @@ _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 @lru_cache(maxsize=None)
 def lender() -> Optional[Lender]:
     """How torch tells addresses; None before 2.10."""
-    return Lender.of(Tensor, handles())
+    return Lender.of(Tensor, torch.UntypedStorage)
+
+
+def _rise(params: Sequence[Tensor]) -> None:
+    """Raises the counters by which autograd knows what was written to; it cannot see what kernels do."""
+    try:
+        torch.autograd.graph.increment_version(params)
+    except (TypeError, RuntimeError):  # torch 2.4 takes one at a time
+        for param in params:
+            torch.autograd.graph.increment_version(param)
 
 
 def _stream(device: torch.device) -> int:
@@ -49,9 +57,9 @@ class Member(NamedTuple):
         return f"parameter {self.id}" + (f" '{self.name}'" if self.name else "")
 
 
-def _any_negated(grads: List[Any]) -> bool:
-    """Whether a gradient has torch's neg bit: what it means is minus what lies in memory, which kernels cannot see."""
-    return any(map(_is_neg, [grad for grad in grads if grad is not None]))
+def _any_negated(tensors: List[Any]) -> bool:
+    """Whether one has torch's neg bit: what it means is minus what lies in memory, which kernels cannot see."""
+    return any(map(_is_neg, tensors))
 
 
 class Gradients(NamedTuple):
@@ -142,16 +150,15 @@ class Binding:
         self.slots = self._bind_slots(state)
         self.states = self._bind_state()
         self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
-        self._watch = Watch(self.states, [slot["step"] for slot in self.slots])
+        self._lends = chosen(lender())
         self._grad_kinds = [(p.shape, getattr(torch, str(s.grad_dtype)), p.device) for p, s in zip(self.params, self.specs)]
         self._param_data: Optional[List[int]] = []  # addresses, unless they are in the table already
         self._layout: Optional[List[Any]] = None
         self._strided: List[int] = []
-        self._versions = versions.Versions(self.params)
         self._borrower: Optional[Borrower] = None
         if kernels:
             self._bind_call()
-            self._borrower = Borrower.of(lender(), self.call, self.params)
+            self._borrower = Borrower.of(self._lends, self.call, self.params)
 
     # ---- binding -------------------------------------------------------------------------------------
 
@@ -177,12 +184,12 @@ class Binding:
         for k, (param, made) in enumerate(zip(self.params, self.slots)):
             slot = state.get(param)
             if isinstance(slot, Slot):  # somebody may hold it
-                dict.update(slot, made)
+                slot.update(made)
                 slot.known = made.known
                 self.slots[k] = slot
             else:
                 slot = state[param] = made
-            slot.changed = self._watch
+        self._watch = Watch(self._lends, self.slots, self.states, self.steps)
 
     def _bind_state(self) -> List[Tensor]:
         """State tensors in the plan's order: those there are, zeros where there are none."""
@@ -194,8 +201,8 @@ class Binding:
             if have is None:
                 have = slot[wanted.name] = torch.zeros(wanted.shape, dtype=dtype, device=self.device)
             check_state(self.owner, member, wanted, have, self.device)
-            if have.dtype != dtype or not have.is_contiguous():
-                have = slot[wanted.name] = have.to(dtype).contiguous()
+            if have.dtype != dtype or not have.is_contiguous() or have.is_neg():
+                have = slot[wanted.name] = have.to(dtype).contiguous().resolve_neg()
             made.append(have)
         return made
 
@@ -240,22 +247,21 @@ class Binding:
             grads = borrower.borrow(self.params)
         except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
             return None
-        if grads is None or _any_negated(grads):
+        if grads is None:
             return None
-        if borrower.result.untold and not self._are_whole(grads):
+        missing = borrower.result.missing
+        there = [grad for grad in grads if grad is not None] if missing else grads
+        if _any_negated(there) or _any_negated(self.params):
             return None
         self._strided, self._param_data, self._layout = [], None, None
-        if borrower.result.replaced:
-            self._versions.forget()
-        return Gradients(grads, bytes(self.call.active) if borrower.result.missing else None, placed=True)
-
-    def _are_whole(self, grads: List[Any]) -> bool:
-        return memory.are_whole([*self.params, *(grad for grad in grads if grad is not None)])
+        return Gradients(grads, bytes(self.call.active) if missing else None, placed=True)
 
     def _fits(self) -> bool:
         """Whether parameters are still those that were bound; addresses may have changed."""
         try:
             layout = [*(list(map(of, self.params)) for of in _LAYOUT), memory.sizes(self.params)]
+            if _any_negated(self.params):
+                return False
         except (RuntimeError, NotImplementedError):  # one is no dense tensor
             return False
         if layout == self._layout:
@@ -320,10 +326,8 @@ class Binding:
         del kept
         for k, copy in copies:
             self.params[k].detach().copy_(copy)
-        if placed and active is None:
-            self._versions.rise()
-        else:
-            versions.rise([param for param, grad in zip(self.params, grads) if grad is not None])
+        stepped = self.params if active is None else [param for param, grad in zip(self.params, grads) if grad is not None]
+        _rise(stepped)
 
     def _set_rates(self, rates: Sequence[Any]) -> None:
         if self._place == native.ON_HOST or not any(isinstance(r, Tensor) and r.is_cuda for r in rates):

@@ -1,12 +1,13 @@
 """A framework's tensors read in C: a call per list, where Python would need several per tensor.
 
-A class of tensors that has DLPack's exchange interface, as torch's has from 2.10 on, describes its tensors to C; where they
-have handles, too, those are faster.  CPython's own functions read the lists and gradients.  All of them want the interpreter's
+A class of tensors that has DLPack's exchange interface, as torch's has from 2.10 on, describes its tensors to C; their storages
+say how large they are.  CPython's own functions read lists and gradients and call methods.  All of them want the interpreter's
 lock, which ctypes.PyDLL keeps.
 """
 
 import ctypes
-from collections import defaultdict
+import os
+import weakref
 from typing import Any, List, Optional, Sequence
 
 from .library import library
@@ -15,19 +16,15 @@ from .native import Tensor as _Tensor
 
 _ptr, _i32, _i64, _u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
 _DESCR_GET = 54  # Py_tp_descr_get of the stable ABI
-
-
-class Handles(Sized):
-    """came_handles."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        *((name, _i32) for name in ("offset", "type_offset", "reserved")),
-        *((name, _ptr) for name in ("type", "other_type")),
-        *((name, _ptr) for name in ("data", "shape", "strides", "ndim", "dtype", "device", "device_index")),
-        *((name, _ptr) for name in ("layout", "memory_bytes", "memory_offset")),
-        *((name, _i32) for name in ("cpu", "cuda", "f64", "f32", "bf16", "f16", "i8", "u8", "strided")),
-    ]
+_LEND = 40  # where dltensor_from_py_object_no_sync lies in version 1 of the interface
+_CPYTHON = {
+    "item": "PyList_GetItem",
+    "put": "PyList_SetItem",
+    "call": "PyObject_CallOneArg",
+    "size": "PyObject_Size",
+    "address": "PyLong_AsVoidPtr",
+    "release": "Py_DecRef",
+}
 
 
 class Framework(Sized):
@@ -36,13 +33,8 @@ class Framework(Sized):
     _fields_ = [
         ("struct_size", _u32),
         ("reserved", _i32),
-        ("item", _ptr),
-        ("put", _ptr),
-        ("get", _ptr),
-        ("gradient", _ptr),
-        ("none", _ptr),
-        ("lend", _ptr),
-        ("handles", _ptr),
+        *((name, _ptr) for name in ("item", "put", "get", "gradient", "none", "lend", "call")),
+        *((name, _ptr) for name in ("storage", "begin", "size", "address", "release")),
     ]
 
 
@@ -56,10 +48,7 @@ class Borrowed(Sized):
         ("params", ctypes.POINTER(_Tensor)),
         ("grads", ctypes.POINTER(_Tensor)),
         ("active", _ptr),
-        ("shapes", _ptr),
         ("missing", _i64),
-        ("replaced", _i64),
-        ("untold", _i64),
     ]
 
 
@@ -76,84 +65,97 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
 
 
 class Lender:
-    """A class of tensors that tells addresses in C.
+    """A class of tensors that tells C what they are, all but whether they have torch's neg bit.
 
-    Forty times as fast as asking each tensor in Python for its address, type, shape and strides.
+    `framework` asks storages, too; `within` is for tensors that lie in a storage which is known to be whole.
     """
 
-    _LEND = 40  # where dltensor_from_py_object_no_sync lies in version 1 of the interface
-
-    def __init__(self, tensor_class: Any, capsule: Any, handles: Optional[Handles]) -> None:
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = _ptr, [ctypes.py_object, ctypes.c_char_p]
-        interface = pointer(capsule, b"dlpack_exchange_api")
-        self.major = _u32.from_address(interface).value
-        self.lend = _ptr.from_address(interface + self._LEND).value
-        self._item = _python("PyList_GetItem")
-        self._borrow = _function("came_tensors_borrow", _i64, _ptr, _i64, ctypes.py_object, _ptr, _ptr, _ptr)
+    def __init__(self, tensor_class: Any, storage_class: Any, lend: int, get: int) -> None:
         self.gradient = tensor_class.grad
-        self.framework = self._make_framework(handles)
+        self._functions = tensor_class.untyped_storage, storage_class.data_ptr  # which live as long
+        own = {name: _python(function) for name, function in _CPYTHON.items()}
+        own.update(get=get, gradient=id(self.gradient), none=id(None), lend=lend)
+        storage, begin = map(id, self._functions)
+        self.framework, self.within = Framework(storage=storage, begin=begin, **own), Framework(begin=begin, **own)
 
     @classmethod
-    def of(cls, tensor_class: Any, handles: Optional[Handles] = None) -> "Optional[Lender]":
-        """The lender of a class, and of handles that its tensors may have; None if it has none that is understood here."""
+    def of(cls, tensor_class: Any, storage_class: Any) -> "Optional[Lender]":
+        """The lender of a class; None if it has none that is understood here, or Python does not have the functions."""
         capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
-        made = cls(tensor_class, capsule, handles) if capsule is not None else None
-        return made if made is not None and made.major == 1 and made.lend else None
-
-    def _make_framework(self, handles: Optional[Handles]) -> Optional[Framework]:
-        slot = ctypes.pythonapi.PyType_GetSlot
-        slot.restype, slot.argtypes = _ptr, [ctypes.py_object, ctypes.c_int]
-        try:
-            get = slot(type(self.gradient), _DESCR_GET)
-        except SystemError:  # Python 3.9 does not tell
-            get = None
-        if not get:
+        if capsule is None:
             return None
-        framework = Framework(
-            item=self._item,
-            put=_python("PyList_SetItem"),
-            get=get,
-            gradient=id(self.gradient),
-            none=id(None),
-            lend=self.lend,
-            handles=None if handles is None else ctypes.addressof(handles),
-        )
-        framework.pointed_at = handles  # lives as long
-        return framework
+        pointer, slot = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyType_GetSlot
+        pointer.restype, pointer.argtypes = _ptr, [ctypes.py_object, ctypes.c_char_p]
+        slot.restype, slot.argtypes = _ptr, [ctypes.py_object, ctypes.c_int]
+        interface = pointer(capsule, b"dlpack_exchange_api")
+        lend = _ptr.from_address(interface + _LEND).value
+        if _u32.from_address(interface).value != 1 or not lend:
+            return None
+        try:
+            return cls(tensor_class, storage_class, lend, slot(type(tensor_class.grad), _DESCR_GET))
+        except (SystemError, AttributeError):  # Python 3.9
+            return None
 
-    def borrow(self, table: Table, objects: List[Any]) -> bool:
-        """Points a table at the memory of tensors; False if one does not fit."""
-        table.forget()
-        count = len(table.tensors)
-        return self._borrow(table.tensors, count, objects, self._item, id(None), self.lend) == count
+
+def chosen(lender: Optional[Lender]) -> Optional[Lender]:
+    """The lender, unless CAME_LENDER wants Python to look at every tensor."""
+    way = os.environ.get("CAME_LENDER") or "auto"
+    if way not in ("auto", "dlpack", "python"):
+        raise ValueError(f"CAME_LENDER: {way!r} given, expected 'auto', 'dlpack' or 'python'")
+    if way == "dlpack" and lender is None:
+        raise RuntimeError("CAME_LENDER: 'dlpack' given, which takes PyTorch 2.10 and Python 3.10, expected 'auto' or 'python'")
+    return None if way == "python" else lender
 
 
 class Holder:
     """Whether the objects of a list still are the tensors that a table describes, addresses and memory included."""
 
-    def __init__(self, handles: Handles, table: Table, objects: List[Any]) -> None:
-        self._table, self._count, self._handles = table, len(objects), handles  # which live as long
-        self._run = _function("came_tensors_hold", _i64, _ptr, ctypes.py_object, _ptr, _ptr, _i64)
-        self._arguments = ctypes.byref(handles), objects, _python("PyList_GetItem"), table.tensors, self._count
+    def __init__(self, framework: Framework, table: Table, objects: List[Any]) -> None:
+        self._table, self._framework, self._count = table, framework, len(objects)  # which live as long
+        self._run = _function("came_tensors_hold", _i64, _ptr, ctypes.py_object, _ptr, _i64)
+        self._arguments = ctypes.byref(framework), objects, table.tensors, self._count
 
     def holds(self) -> bool:
         return bool(self._run(*self._arguments) == self._count)
+
+
+class Storages:
+    """Whether storages that live are where they were, and as large.
+
+    Holds none of them, so that state which moves elsewhere frees its memory; `gone` is a list that grows when one dies.
+    """
+
+    def __init__(self, lender: Lender, storages: Sequence[Any], gone: List[Any]) -> None:
+        self._gone = gone
+        distinct = list({id(storage): storage for storage in storages}.values())
+        self._refs = [weakref.ref(storage, gone.append) for storage in distinct]
+        self._framework, count = lender.framework, len(distinct)  # which live as long
+        self._known = (
+            (_ptr * count)(*map(id, distinct)),
+            (_ptr * count)(*[storage.data_ptr() for storage in distinct]),
+            (_i64 * count)(*map(len, distinct)),
+        )
+        self._arguments = ctypes.byref(self._framework), *self._known, count
+        self._run, self._count = _function("came_storages_hold", _i64, _ptr, _ptr, _ptr, _ptr, _i64), count
+
+    def can_tell(self) -> bool:
+        """Whether they live now that nobody but tensors has them: a torch may make a new object for each who asks."""
+        return all(ref() is not None for ref in self._refs)
+
+    def holds(self) -> bool:
+        return not self._gone and bool(self._run(*self._arguments) == self._count)
 
 
 class Borrower:
     """Points the tables of one call at parameters and their gradients, both in one pass."""
 
     def __init__(self, framework: Framework, call: Call) -> None:
-        count = len(call.plan.specs)
-        self._call, self._count, self._nothing = call, count, [None] * count
-        self._shapes = (_ptr * count)()
+        self._call, self._framework, self._nothing = call, framework, [None] * len(call.plan.specs)
         self.result = Borrowed(
-            count=count,
+            count=len(self._nothing),
             params=call.params.tensors,
             grads=call.grads.tensors,
             active=ctypes.addressof(call.active),
-            shapes=ctypes.addressof(self._shapes),
         )
         self._references = ctypes.byref(framework), ctypes.byref(self.result)
         self._run = _function("came_parameters_borrow", _i64, _ptr, ctypes.py_object, ctypes.py_object, _ptr)
@@ -161,25 +163,41 @@ class Borrower:
     @classmethod
     def of(cls, lender: Optional[Lender], call: Call, params: Sequence[Any]) -> "Optional[Borrower]":
         """None where gradients cannot be read in C, such as those of classes with a `grad` of their own."""
-        if lender is None or lender.framework is None:
-            return None
-        own = all(getattr(kind, "grad", None) is lender.gradient for kind in set(map(type, params)))
+        own = lender is not None and all(getattr(kind, "grad", None) is lender.gradient for kind in set(map(type, params)))
         return cls(lender.framework, call) if own else None
 
     def borrow(self, params: List[Any]) -> Optional[List[Any]]:
         """The gradients, None where there is none, with all addresses written; None if a tensor does not fit.
 
-        `result` then says how many gradients are `missing` and how many parameters were `replaced` since the last call.
+        `result` then says how many gradients are `missing`.
         """
         self._call.params.forget()
         self._call.grads.forget()
         grads = self._nothing.copy()
         framework, result = self._references
-        return grads if self._run(framework, params, grads, result) == self._count else None
+        return grads if self._run(framework, params, grads, result) == len(grads) else None
+
+
+class Dicts:
+    """Whether dicts hold the very values that they held, and no other, whoever wrote to them and how.
+
+    >>> Dicts([slot := {"a": object()}]).holds()
+    True
+    """
+
+    def __init__(self, dicts: Sequence[Any]) -> None:
+        self._dicts, counts = list(dicts), [len(one) for one in dicts]
+        self._kept = [value for one in dicts for value in one.values()]  # or another could have the address of one
+        ids, sizes = (_ptr * len(self._kept))(*map(id, self._kept)), (_i64 * len(counts))(*counts)
+        self._run = _function("came_dicts_hold", _i64, ctypes.py_object, _ptr, _ptr, _ptr, _ptr, _i64)
+        self._arguments = self._dicts, _python("PyList_GetItem"), _python("PyDict_Next"), ids, sizes, len(counts)
+
+    def holds(self) -> bool:
+        return bool(self._run(*self._arguments) == len(self._dicts))
 
 
 class Roster:
-    """Remembers the objects of some lists and the values of some dicts: do others hold the very same ones?
+    """Remembers the objects of some lists and the values of a dict: do others hold the very same ones?
 
     >>> roster = Roster([first := object()], {"a": (second := object())})
     >>> roster.matches([first], {"b": second}), roster.matches([second], {"a": first}), roster.matches([first])
@@ -189,26 +207,18 @@ class Roster:
     def __init__(self, *holders: Any) -> None:
         self._kept = [list(_objects(holder)) for holder in holders]  # or another could have the address of one
         self._ids = [((_ptr * len(kept))(*map(id, kept)), len(kept)) for kept in self._kept]
-        self._item, self._next = _python("PyList_GetItem"), _python("PyDict_Next")
+        self._item = _python("PyList_GetItem")
         self._list = _function("came_list_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
-        self._dict = _function("came_dict_holds", _i32, ctypes.py_object, _ptr, _ptr, _i64)
 
     def matches(self, *holders: Any) -> bool:
         """Identity, not equality, which tensors answer with a tensor."""
         if len(holders) != len(self._ids):
             return False
         for holder, (ids, count) in zip(holders, self._ids):
-            if len(holder) != count or not self._holds(holder, ids, count):
+            objects = holder if type(holder) is list else list(_objects(holder))
+            if len(objects) != count or self._list(objects, self._item, ids, count) != 1:
                 return False
         return True
-
-    def _holds(self, holder: Any, ids: Any, count: int) -> bool:
-        if type(holder) in _DICTS:
-            return self._dict(holder, self._next, ids, count) == 1
-        return self._list(holder if type(holder) is list else list(_objects(holder)), self._item, ids, count) == 1
-
-
-_DICTS = (dict, defaultdict)  # whose order is that of C; others may have one of their own
 
 
 def _objects(holder: Any) -> Any:

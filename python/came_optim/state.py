@@ -1,4 +1,4 @@
-"""The state of one parameter: a dict that notices when somebody puts other tensors in it, and a watch over their memory.
+"""The state of one parameter, and a watch over what is in it and over the memory of that.
 
 Kernels keep addresses of state tensors from step to step.  Tensors may be changed in place at will; one that is replaced, as
 programs do that move state to the host and back, must be bound anew.
@@ -10,99 +10,82 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 from torch import Tensor
 
 from . import memory, native
-from .handles import handles
-from .lender import Holder
+from .lender import Dicts, Holder, Lender, Storages
 
 _LAYOUT = (Tensor.data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, attrgetter("dtype", "device"))
 
 
 class Watch:
-    """Knows whether state that was bound has been replaced: told by slots, or found out.
+    """Knows whether state that was bound has been replaced.
 
-    Every tensor is looked at before every step: its address, shape, strides, type, and whether its storage is as large as that
-    takes; an address alone proves nothing, since memory that was freed may be handed out again.
+    Before every step slots are asked whether they hold the very tensors that they held, and every tensor for its address,
+    shape, strides and type, and whether they lie inside its storage: an address alone proves nothing, since memory that was
+    freed may be handed out again.  As long as no storage has died, they are asked directly and not through their tensors.
+
+    Args:
+        slots: that are in use, each with state and a counter.
+        steps: what their counters are views of, so that the memory of these needs no look of its own.
     """
 
-    def __init__(self, *lists: Sequence[Tensor]) -> None:
-        self.stale = False
-        self._lists: List[Any] = [_look(list(tensors)) for tensors in lists if tensors]
-
-    def __call__(self) -> None:
-        self.stale = True
+    def __init__(self, lender: Optional[Lender], slots: List[Any], states: List[Tensor], steps: Tensor) -> None:
+        self._notices: List[Any] = []  # alone, so that storages which tell refer to nothing that keeps memory alive
+        self._looks: List[Any] = [Dicts(slots)]
+        whole, counters = [*states, steps], [slot["step"] for slot in slots]
+        if lender is None or steps.device != whole[0].device or steps.device.type not in ("cpu", "cuda"):
+            self._looks += [_Layouts(whole), _Layouts(counters)]
+            return
+        storages = Storages(lender, list(map(Tensor.untyped_storage, whole)), self._notices)
+        if storages.can_tell():  # the addresses are known to lie inside
+            self._looks += [_holder(lender.within, whole + counters), storages]
+        else:
+            self._looks += [_holder(lender.framework, whole), _holder(lender.within, counters)]
 
     def finds(self) -> bool:
         """Whether anything was replaced, memory by `tensor.data = ...` or `share_memory_()` included."""
-        if not self.stale:
-            self.stale = not all([look.holds() for look in self._lists])
-        return self.stale
+        if not self._notices:
+            try:
+                if all(look.holds() for look in self._looks):
+                    return False
+            except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
+                pass
+            self._notices.append("found")
+        return True
 
 
 class _Layouts:
-    """A list of tensors as it was: what Holder does in C, where torch has handles and they are plain."""
+    """A list of tensors as it was: what Holder does in C."""
 
     def __init__(self, tensors: List[Tensor]) -> None:
         self._tensors, self._seen = tensors, self._see(tensors)
-        self._memory = list(map(Tensor.untyped_storage, tensors))  # no other can have its address while it lives
 
     def holds(self) -> bool:
-        try:
-            return self._see(self._tensors) == self._seen
-        except (RuntimeError, NotImplementedError):  # one is no dense tensor
-            return False
+        return self._see(self._tensors) == self._seen
 
     @staticmethod
     def _see(tensors: List[Tensor]) -> List[List[Any]]:
         return [*(list(map(of, tensors)) for of in _LAYOUT), memory.sizes(tensors)]
 
 
-def _look(tensors: List[Tensor]) -> Any:
-    held = _holder(tensors)
-    return held if held is not None and held.holds() else _Layouts(tensors)
-
-
-def _holder(tensors: List[Tensor]) -> Optional[Holder]:
+def _holder(framework: Any, tensors: List[Tensor]) -> Holder:
     """For tensors of one device."""
-    of, device = handles(), tensors[0].device
-    names = [str(tensor.dtype).replace("torch.", "") for tensor in tensors]
-    if of is None or device.type not in ("cpu", "cuda") or not set(names) <= native.DTYPES.keys():
-        return None
+    device, names = tensors[0].device, [str(tensor.dtype).replace("torch.", "") for tensor in tensors]
     place = (native.ON_CUDA, device.index or 0) if device.type == "cuda" else (native.ON_HOST, 0)
     table = native.Table([tuple(tensor.shape) for tensor in tensors], names, *place)
     table.data = list(map(Tensor.data_ptr, tensors))
-    return Holder(of, table, tensors)
+    return Holder(framework, table, tensors)
 
 
 class Slot(Dict[str, Any]):
     """State by name.  Copies and pickles are plain dicts."""
 
-    __slots__ = ("changed", "known")
+    __slots__ = ("known",)
 
     def __init__(self, entries: Any = (), known: Optional[FrozenSet[str]] = None) -> None:
         super().__init__(entries)
-        self.changed = _nothing
         self.known = frozenset(self) if known is None else known  # entries that were complete; one may be missing no more
 
     def __reduce_ex__(self, protocol: Any) -> Tuple[Any, ...]:
         return dict, (dict(self),)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _noticed(name: str) -> Any:
-    plain = getattr(dict, name)
-
-    def method(self: Slot, *args: Any, **named: Any) -> Any:
-        self.changed()
-        return plain(self, *args, **named)
-
-    return method
-
-
-for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
-    if hasattr(dict, _name):
-        setattr(Slot, _name, _noticed(_name))
 
 
 def lacking(slot: Any, wanted: Sequence[str]) -> Optional[str]:

@@ -1,4 +1,4 @@
-"""Tensors read in C: by handles, where torch has them, exactly what DLPack says, and what does not fit is left to others."""
+"""Tensors read in C: exactly what DLPack and their storages say, and what does not fit is left to others."""
 
 import pytest
 import torch
@@ -7,8 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 import came_optim
 from came_optim import binding
-from came_optim.handles import handles
-from came_optim.lender import Borrower, Lender
+from came_optim.lender import Borrower, Storages
 
 SHAPES = [(), (1,), (5,), (3, 4), (1, 7), (0, 3), (2, 3, 4), (2, 1, 3, 1)]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -17,15 +16,11 @@ if binding.lender() is None:
     pytest.skip("torch has no exchange interface before 2.10", allow_module_level=True)
 
 
-def lenders():
-    return {"handles": Lender.of(torch.Tensor, handles()), "dlpack": Lender.of(torch.Tensor)}
-
-
-def borrower(params, kind="handles"):
+def borrower(params):
     optimizer = came_optim.AdamW(params)
     optimizer.step()
     call = optimizer._bindings[0].call
-    return Borrower.of(lenders()[kind], call, params), call
+    return Borrower.of(binding.lender(), call, params), call
 
 
 def made(dtype):
@@ -35,15 +30,10 @@ def made(dtype):
     return params
 
 
-def test_this_torch_has_handles():
-    assert handles() is not None
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["handles", "dlpack"])
-def test_addresses_are_those_of_torch(kind, dtype):
+def test_addresses_are_those_of_torch(dtype):
     params = made(dtype)
-    of, call = borrower(params, kind)
+    of, call = borrower(params)
     for p in params[3:5]:  # somewhere within other memory
         p.data = torch.cat([p.data, p.data])[p.shape[0] :]
     grads = of.borrow(params)
@@ -72,22 +62,20 @@ def takes(of, params):
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("kind", ["handles", "dlpack"])
-def test_what_does_not_fit_is_noticed(kind, change, capfd):
+def test_what_does_not_fit_is_noticed(change, capfd):
     p = nn.Parameter(torch.randn(3, 4))
     p.grad = torch.randn(3, 4)
-    of, _ = borrower([p], kind)
+    of, _ = borrower([p])
     assert takes(of, [p])
     assert not takes(of, [nn.Parameter(change(p.data))])
     assert capfd.readouterr().err == ""  # torch logs what its functions refuse
 
 
 @pytest.mark.parametrize("change", ["other strides", "off its alignment", "a sparse layout"])
-@pytest.mark.parametrize("kind", ["handles", "dlpack"])
-def test_gradients_that_do_not_fit_are_noticed(kind, change, capfd):
+def test_gradients_that_do_not_fit_are_noticed(change, capfd):
     p = nn.Parameter(torch.randn(3, 4))
     p.grad = torch.randn(3, 4)
-    of, _ = borrower([p], kind)
+    of, _ = borrower([p])
     p.grad = CHANGES[change](torch.randn(3, 4))
     assert not takes(of, [p])
     assert capfd.readouterr().err == ""
@@ -138,10 +126,10 @@ def test_classes_of_ones_own_are_read_as_a_whole(role):
     assert torch.equal(p, q)
 
 
-def test_steps_by_handles_are_steps_by_dlpack(monkeypatch):
+def test_both_ways_give_the_same_bits(monkeypatch):
     results = []
-    for kind in ("handles", "dlpack"):
-        monkeypatch.setattr(binding, "lender", lambda: lenders()[kind])
+    for way in ("dlpack", "python"):
+        monkeypatch.setenv("CAME_LENDER", way)
         torch.manual_seed(1)
         params = made(torch.float32)
         optimizer = came_optim.CAME(params, lr=1e-2)
@@ -149,5 +137,28 @@ def test_steps_by_handles_are_steps_by_dlpack(monkeypatch):
             for p in params:
                 p.grad = torch.randn(p.shape)
             optimizer.step()
+        assert (optimizer._bindings[0]._borrower is None) == (way == "python")
         results.append(params)
     assert all(torch.equal(p, q) for p, q in zip(*results))
+
+
+def test_dlpack_is_refused_where_torch_has_none(monkeypatch):
+    monkeypatch.setattr(binding, "lender", lambda: None)
+    came_optim.AdamW(made(torch.float32)).step()
+    monkeypatch.setenv("CAME_LENDER", "dlpack")
+    with pytest.raises(RuntimeError, match="CAME_LENDER: 'dlpack' given, which takes PyTorch 2.10 and Python 3.10"):
+        came_optim.AdamW(made(torch.float32)).step()
+
+
+def test_storages_that_die_are_asked_for_through_their_tensors(monkeypatch):
+    """As of a torch that makes another object for each who asks."""
+    monkeypatch.setattr(Storages, "can_tell", lambda self: False)
+    params = made(torch.float32)
+    optimizer = came_optim.AdamW(params)
+    optimizer.step()
+    bound = optimizer._bindings
+    optimizer.step()
+    assert optimizer._bindings is bound
+    optimizer.state[params[3]]["exp_avg"].untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="state exp_avg of parameter 3 .*a storage of 0 bytes"):
+        optimizer.step()

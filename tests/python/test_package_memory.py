@@ -1,98 +1,56 @@
 """Memory of one tensor among hundreds that somebody changed between two steps: what is there now is used, or an error is raised
-before anything is written.  By kernels, by the loop, when gradients are released, and inside torch.compile.
+before anything is written.  By kernels, however torch tells them what tensors are, and by the loop.
 """
+
+import weakref
 
 import pytest
 import torch
 from package import parameters, raw, same, set_gradients
+from replacing import (
+    MIDDLE,
+    SHAPES,
+    WAYS,
+    assign,
+    assign_around,
+    cut,
+    enlarge,
+    everything,
+    free,
+    grown,
+    halve,
+    lay_bare,
+    narrow,
+    negate,
+    other_class,
+    readable,
+    reinterpret,
+    reshape,
+    resize,
+    reuse,
+    set_data,
+    set_storage,
+    share,
+    shrink_and_grow,
+    swap,
+    swap_twice,
+    to_blocks,
+    to_codes,
+    to_meta,
+    transpose,
+    turn,
+    turn_in_place,
+    update_around,
+    widen,
+)
 from torch import nn
 
 import came_optim
-from came_optim import binding, state
-
-COUNT, MIDDLE = 120, 57
-SHAPES = [(4, 6) if k % 3 else (5,) for k in range(COUNT)]
-SHAPES[MIDDLE] = (4, 6)
-WAYS = ["kernels", "loop", "no handles"]
-
-
-def grown(optimizer_class=came_optim.AdamW, way="kernels", count=COUNT, **options):
-    """An optimizer of many parameters after three steps."""
-    params = parameters(torch.float32, SHAPES[:count])
-    optimizer = optimizer_class(params, lr=0.1, fused=False if way == "loop" else None, **options)
-    for step in range(3):
-        set_gradients(params, step)
-        optimizer.step()
-    return params, optimizer
-
-
-@pytest.fixture
-def without_handles(monkeypatch, request):
-    if request.getfixturevalue("way") == "no handles":  # a torch that tells C nothing
-        monkeypatch.setattr(binding, "lender", lambda: None)
-        monkeypatch.setattr(state, "handles", lambda: None)
-
-
-def everything(params, optimizer):
-    """Bytes of parameters and of all state that can still be read."""
-    slots = [v for s in optimizer.state.values() for v in s.values() if v.device.type == "cpu" and readable(v)]
-    return [raw(t) for t in [*params, *slots]]
-
-
-def readable(tensor):
-    return tensor.layout is torch.strided and tensor.untyped_storage().nbytes() >= tensor.nbytes
-
-
-def set_data(slot, name, tensor):
-    tensor.data = tensor.data.clone()
-
-
-def assign(slot, name, tensor):
-    slot[name] = tensor.clone()
-
-
-def set_storage(slot, name, tensor):
-    tensor.set_(tensor.clone())
-
-
-def share(slot, name, tensor):
-    tensor.share_memory_()
-
-
-def enlarge(slot, name, tensor):
-    tensor.untyped_storage().resize_(4 * tensor.untyped_storage().nbytes())
-
-
-def shrink_and_grow(slot, name, tensor):
-    """Through sizes for which the allocator hands out memory again."""
-    kept, storage = tensor.clone(), tensor.untyped_storage()
-    size = storage.nbytes()
-    for other in (0, size, size // 2, size, 0, size):
-        storage.resize_(other)
-    tensor.copy_(kept)
-
-
-def swap(slot, name, tensor):
-    torch.utils.swap_tensors(tensor, tensor.clone())
-
-
-def widen(slot, name, tensor):
-    tensor.data = tensor.data.double()
-
-
-def turn(slot, name, tensor):
-    """The same numbers in another order of memory."""
-    tensor.data = tensor.data.t().contiguous().t() if tensor.ndim == 2 else torch.stack((tensor, tensor), -1).data[..., 0]
-
-
-def other_class(slot, name, tensor):
-    slot[name] = nn.Parameter(tensor.clone(), requires_grad=False)
-
 
 FOLLOWED = [assign, set_data, set_storage, share, enlarge, shrink_and_grow, swap, widen, turn, other_class]
+FOLLOWED += [assign_around, update_around, reuse, lay_bare, negate, swap_twice]
 
 
-@pytest.mark.usefixtures("without_handles")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])
 @pytest.mark.parametrize("change", FOLLOWED)
@@ -100,7 +58,7 @@ def test_one_state_tensor_of_many_is_followed(change, name, way):
     """Its numbers stay, its memory changes: the next step gives the bits that it would have given, and writes there."""
     (params, optimizer), (others, twin) = grown(way=way), grown(way=way)
     slot = optimizer.state[params[MIDDLE]]
-    if name == "step" and change in (enlarge, shrink_and_grow):
+    if name == "step" and change in (enlarge, shrink_and_grow, reuse):
         slot["step"] = slot["step"].clone()  # one that has memory of its own
     change(slot, name, slot[name])
     for step in (3, 4):
@@ -110,6 +68,17 @@ def test_one_state_tensor_of_many_is_followed(change, name, way):
     assert all(same(p, q) for p, q in zip(params, others))
     for p, q in zip(params, others):
         assert all(torch.equal(optimizer.state[p][entry], value) for entry, value in twin.state[q].items())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_state_that_moves_away_frees_its_memory(way):
+    """As of programs that take state to the host while they do something else."""
+    params, optimizer = grown(way=way)
+    tensor = optimizer.state[params[MIDDLE]]["exp_avg"]
+    gone = []
+    watching = weakref.ref(tensor.untyped_storage(), lambda _: gone.append(1))
+    tensor.data = tensor.data.clone()
+    assert gone and watching() is None
 
 
 @pytest.mark.parametrize("change", [assign, set_data, set_storage])
@@ -126,49 +95,6 @@ def test_other_numbers_are_used_at_once(change):
     assert all(same(p, q) for p, q in zip(params, others))
 
 
-def free(tensor):
-    tensor.untyped_storage().resize_(0)
-
-
-def halve(tensor):
-    tensor.untyped_storage().resize_(tensor.nbytes // 2)
-
-
-def cut(tensor):
-    """By one byte, in memory that was freed and taken again."""
-    storage, size = tensor.untyped_storage(), tensor.nbytes
-    for other in (0, size, size // 2, size - 1):
-        storage.resize_(other)
-
-
-def resize(tensor):
-    tensor.resize_(2, 2)
-
-
-def transpose(tensor):
-    tensor.data = tensor.data.t()
-
-
-def narrow(tensor):
-    tensor.data = tensor.data.as_strided((2, 6), (6, 1))
-
-
-def reshape(tensor):
-    tensor.data = tensor.data.reshape(6, 4)
-
-
-def to_meta(tensor):
-    torch.utils.swap_tensors(tensor, tensor.to("meta"))
-
-
-def to_codes(tensor):
-    tensor.data = tensor.data.to(torch.int32)
-
-
-def to_blocks(tensor):
-    torch.utils.swap_tensors(tensor, tensor.detach().clone().to_mkldnn())
-
-
 REFUSED = {
     free: "a storage of 0 bytes, expected at least 96: its storage was resized",
     halve: "a storage of 48 bytes, expected at least 96",
@@ -177,13 +103,14 @@ REFUSED = {
     transpose: r"\[6, 4\]",
     narrow: r"\[2, 6\]",
     reshape: r"\[6, 4\]",
+    turn_in_place: r"\[6, 4\]",
+    reinterpret: "torch.int32",
     to_meta: "on meta",
     to_codes: "torch.int32",
     to_blocks: "of layout torch._mkldnn",
 }
 
 
-@pytest.mark.usefixtures("without_handles")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", REFUSED)
 def test_one_state_tensor_that_cannot_be_used_is_refused_by_name(change, way):
@@ -199,7 +126,26 @@ def test_one_state_tensor_that_cannot_be_used_is_refused_by_name(change, way):
     assert optimizer.state[params[MIDDLE]]["step"] == 1 and optimizer.state[params[0]]["step"] == 4
 
 
-@pytest.mark.usefixtures("without_handles")
+@pytest.mark.parametrize("way", ["dlpack", "python"])
+def test_memory_that_is_shorter_at_the_very_address_is_refused(way):
+    """As the allocator hands out the same again: nothing but the size of the storage tells."""
+    params, optimizer = grown(way=way, count=3)
+    slot = optimizer.state[params[1]]
+    for _ in range(1000):
+        slot["exp_avg"] = torch.zeros(4, 6)
+        optimizer.step()
+        tensor, address = slot["exp_avg"], slot["exp_avg"].data_ptr()
+        for size in (0, 95, 95, 0, 95):
+            tensor.untyped_storage().resize_(size)
+            if size and tensor.data_ptr() == address:
+                break
+        if tensor.data_ptr() == address:
+            break
+    assert tensor.data_ptr() == address
+    with pytest.raises(ValueError, match="state exp_avg of parameter 1 .* a storage of 95 bytes, expected at least 96"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", [free, resize, to_meta])
 def test_a_counter_that_cannot_be_used_is_refused_by_name(change, way):
@@ -213,7 +159,6 @@ def test_a_counter_that_cannot_be_used_is_refused_by_name(change, way):
     assert [raw(p) for p in params] == before
 
 
-@pytest.mark.usefixtures("without_handles")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "change, role",
@@ -232,6 +177,73 @@ def test_parameters_and_gradients_without_their_memory_are_refused(change, role,
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("role", ["parameter", "gradient"])
+@pytest.mark.parametrize("left, short", [(0, 0), (95, 0), (96, 1), (191, 1)])
+def test_a_storage_that_several_share_is_refused_for_each_that_it_is_too_short_for(left, short, role, way):
+    """Pieces of one flat tensor: the first that does not lie inside any more is named."""
+    params, optimizer = grown(way=way)
+    flat = torch.ones(48)
+    for p, piece in zip((params[MIDDLE - 1], params[MIDDLE]), flat.view(2, 24)):
+        if role == "parameter":
+            p.data = piece.view(p.shape)
+        else:
+            p.grad = piece.view(p.shape)
+    optimizer.step()
+    flat.untyped_storage().resize_(left)
+    with pytest.raises(ValueError, match=rf"parameter {MIDDLE - 1 + short} has shape .* a storage of {left} bytes"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("same_memory", [True, False])
+def test_parameters_that_turn_negated_are_refused(same_memory, way):
+    params, optimizer = grown(way=way)
+    param = params[MIDDLE]
+    param.data = torch._neg_view(param.data if same_memory else param.data.clone())
+    before = [raw(p.resolve_neg()) for p in params]
+    for _ in range(2):
+        with pytest.raises(TypeError, match=rf"parameter {MIDDLE} has the neg bit.*resolve_neg\(\)"):
+            optimizer.step()
+    assert [raw(p.resolve_neg()) for p in params] == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_parameter_of_blocks_is_refused_for_its_layout(way, capfd):
+    """It has its shape, type and device, and is contiguous by its word; torch lets no gradient become one."""
+    params, optimizer = grown(way=way)
+    params[MIDDLE].grad = None
+    to_blocks(params[MIDDLE])
+    for _ in range(2):
+        with pytest.raises(TypeError, match=f"parameter {MIDDLE} is of layout torch._mkldnn, expected a plain dense tensor"):
+            optimizer.step()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("way", ["dlpack", "python"])
+def test_parameters_that_are_swapped_twice_are_followed(way):
+    """torch may hand out an address again: the memory and the version counter are the present ones."""
+    (params, optimizer), (others, twin) = grown(way=way), grown(way=way)
+    for step in range(3, 7):
+        params[MIDDLE].grad = None
+        for _ in range(2):
+            torch.utils.swap_tensors(params[MIDDLE], nn.Parameter(params[MIDDLE].detach().clone()))
+        set_gradients(params, step)
+        set_gradients(others, step)
+        before = [p._version for p in params]
+        optimizer.step()
+        twin.step()
+        assert [p._version for p in params] == [count + 1 for count in before]
+    assert all(same(p, q) for p, q in zip(params, others))
+
+
+@pytest.mark.parametrize("value", ["handles", "DLPACK"])
+def test_a_way_that_there_is_not_is_refused(value, monkeypatch):
+    monkeypatch.setenv("CAME_LENDER", value)
+    with pytest.raises(ValueError, match=f"CAME_LENDER: '{value}' given, expected 'auto', 'dlpack' or 'python'"):
+        grown()
+
+
 def test_a_gradient_that_was_resized_is_refused():
     params, optimizer = grown()
     params[MIDDLE].grad.resize_(2, 2)
@@ -243,7 +255,7 @@ def test_a_gradient_that_was_resized_is_refused():
 
 @pytest.mark.parametrize("kind", [nn.Parameter, torch.Tensor])
 def test_classes_of_ones_own_are_looked_at_too(kind):
-    """They have no handles: DLPack tells addresses and not how much memory there is."""
+    """DLPack tells addresses and not how much memory there is."""
 
     class Own(kind):
         pass
@@ -261,138 +273,3 @@ def test_classes_of_ones_own_are_looked_at_too(kind):
                 optimizer.step()
         else:
             optimizer.step()
-
-
-# ---- slots -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fused", [None, False])
-@pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq_row", "exp_avg_res_col", "step"])
-def test_an_entry_that_was_deleted_is_not_made_up(name, fused):
-    params = parameters(torch.float32, SHAPES)
-    optimizer = came_optim.CAME([{"params": params[:50]}, {"params": params[50:], "lr": 1e-3}], fused=fused)
-    set_gradients(params, 0)
-    optimizer.step()
-    kept = optimizer.state[params[MIDDLE]].pop(name)
-    before = everything(params, optimizer)
-    for _ in range(2):
-        with pytest.raises(ValueError, match=f"CAME: the state of parameter {MIDDLE} has no '{name}', expected 'step', "):
-            optimizer.step()
-    assert everything(params, optimizer) == before
-    optimizer.state[params[MIDDLE]][name] = kept
-    optimizer.step()
-    assert optimizer.state[params[MIDDLE]]["step"] == 2
-
-
-def test_a_slot_that_is_replaced_must_be_complete():
-    params, optimizer = grown()
-    slot = optimizer.state[params[MIDDLE]]
-    optimizer.state[params[MIDDLE]] = {name: value for name, value in slot.items() if name != "exp_avg_sq"}
-    with pytest.raises(ValueError, match=f"the state of parameter {MIDDLE} has no 'exp_avg_sq'"):
-        optimizer.step()
-
-
-@pytest.mark.parametrize("empty", [lambda slot: slot.clear(), lambda slot: [slot.pop(name) for name in list(slot)]])
-def test_a_slot_that_is_emptied_begins_anew(empty):
-    params, optimizer = grown()
-    empty(optimizer.state[params[MIDDLE]])
-    optimizer.step()
-    assert optimizer.state[params[MIDDLE]]["step"] == 1 and optimizer.state[params[0]]["step"] == 4
-
-
-@pytest.mark.parametrize("fused", [None, False])
-def test_what_an_option_adds_later_begins_as_zeros(fused):
-    params = parameters(torch.float32, SHAPES)
-    optimizer = came_optim.CAME(params, fused=fused)
-    for confidence in (False, True, True):
-        set_gradients(params, 0)
-        optimizer.param_groups[0]["confidence_1d"] = confidence
-        optimizer.step()
-    assert optimizer.state[params[0]]["exp_avg_res"].any()
-    del optimizer.state[params[0]]["exp_avg_res"]
-    with pytest.raises(ValueError, match="the state of parameter 0 has no 'exp_avg_res'"):
-        optimizer.step()
-    optimizer.param_groups[0]["confidence_1d"] = False  # nobody wants it
-    optimizer.step()
-    optimizer.param_groups[0]["confidence_1d"] = True
-    optimizer.step()
-    assert "exp_avg_res" in optimizer.state[params[0]]
-
-
-def test_a_slot_that_somebody_holds_stays_the_slot():
-    params, optimizer = grown()
-    held = optimizer.state[params[MIDDLE]]
-    held["exp_avg"] = held["exp_avg"].clone()
-    optimizer.step()
-    held["exp_avg"] = torch.full((4, 6), 1e6)
-    optimizer.step()
-    assert optimizer.state[params[MIDDLE]] is held and held["step"] == 5
-    assert optimizer.state[params[MIDDLE]]["exp_avg"].min() > 1e5
-
-
-# ---- release and compile -----------------------------------------------------------------------------
-
-
-def released():
-    torch.manual_seed(0)
-    net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(60)))
-    optimizer = came_optim.AdamW(net.parameters(), lr=0.1)
-    came_optim.gradient_release(net, optimizer)
-    params = list(net.parameters())
-    for _ in range(2):
-        net(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
-    return net, params, optimizer
-
-
-@pytest.mark.parametrize("change", [set_data, set_storage, share, swap, shrink_and_grow, turn])
-def test_released_steps_follow_state(change):
-    sides = [released(), released()]
-    net, params, optimizer = sides[0]
-    slot = optimizer.state[params[40]]
-    change(slot, "exp_avg", slot["exp_avg"])
-    for net, _, one in sides:
-        for _ in range(2):
-            net(torch.ones(2, 4)).sum().backward()
-            one.step()
-    assert all(same(p, q) for p, q in zip(sides[0][1], sides[1][1]))
-
-
-@pytest.mark.parametrize("change", [free, halve, to_meta, reshape])
-def test_released_steps_refuse_state(change):
-    net, params, optimizer = released()
-    victim = optimizer.state[params[40]]["exp_avg"]
-    victim.data = torch.zeros(4, 6) if change is reshape else victim.data
-    change(victim)
-    before = raw(params[40])
-    with pytest.raises(ValueError, match="state exp_avg of parameter 40"):
-        net(torch.ones(2, 4)).sum().backward()
-    assert raw(params[40]) == before
-
-
-@pytest.mark.parametrize("change", [assign, set_data, shrink_and_grow])
-def test_compiled_steps_follow_state(change):
-    (params, optimizer), (others, twin) = (grown(count=MIDDLE + 2) for _ in range(2))
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda: optimizer.step(), backend="aot_eager")
-    for step in (3, 4, 5):
-        if step == 4:
-            slot = optimizer.state[params[MIDDLE]]
-            change(slot, "exp_avg", slot["exp_avg"])
-        for ps, one in ((params, compiled), (others, twin.step)):
-            set_gradients(ps, step)
-            one()
-    assert all(same(p, q) for p, q in zip(params, others))
-
-
-@pytest.mark.parametrize("change", [free, reshape])
-def test_compiled_steps_refuse_state(change):
-    params, optimizer = grown(count=MIDDLE + 2)
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda: optimizer.step(), backend="aot_eager")
-    compiled()
-    change(optimizer.state[params[MIDDLE]]["exp_avg"])
-    before = everything(params, optimizer)
-    with pytest.raises(Exception, match=f"state exp_avg of parameter {MIDDLE}"):
-        compiled()
-    assert everything(params, optimizer) == before

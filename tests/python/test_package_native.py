@@ -103,7 +103,6 @@ def test_structs_have_the_fields_of_the_header():
         "came_matrix_view": native._MatrixView,
         "came_memory": native.Memory,
         "came_step": native.Step,
-        "came_handles": lender.Handles,
         "came_framework": lender.Framework,
         "came_borrowed": lender.Borrowed,
     }
