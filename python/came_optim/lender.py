@@ -8,12 +8,8 @@ lock, which ctypes.PyDLL keeps.
 import ctypes
 import os
 import weakref
-<<<<<<< ours
 from operator import is_
 from typing import Any, List, Optional, Sequence
-=======
-from typing import Any, List, Optional, Sequence
->>>>>>> theirs
 
 from .library import library, loads
 from .native import Call, Sized, Table
