@@ -1,5 +1,5 @@
-// Options that a step brings: whatever they are, the result is that of a plan made with them, bit for bit; what decides the plan is
-// refused before anything is written.
+// Options that a step brings: whatever they are, the result is that of a plan made with them, bit for bit; what decides
+// the plan is refused before anything is written.
 #include "support.hpp"
 
 namespace came::test {
@@ -8,8 +8,8 @@ namespace {
 class StepOptions : public testing::TestWithParam<std::string> {
  protected:
   static std::vector<TensorSpec> specs() {
-    std::vector<TensorSpec> list{spec_of({5, 7}, DType::f64),   spec_of({9, 16}, DType::f32),
-                                 spec_of({67, 65}, DType::f32), spec_of({70, 512}, DType::f32, 1),
+    std::vector<TensorSpec> list{spec_of({5, 7}, DType::f64),        spec_of({9, 16}, DType::f32),
+                                 spec_of({67, 65}, DType::f32),      spec_of({70, 512}, DType::f32, 1),
                                  spec_of({2, 3, 4, 4}, DType::bf16), spec_of({33}, DType::f16, 1),
                                  spec_of({}, DType::f32, 1)};
     for (size_t k = 0; k < list.size(); ++k) list[k].id = k;
@@ -48,7 +48,8 @@ class StepOptions : public testing::TestWithParam<std::string> {
     }
     if (word == "adafactor") {
       list.push_back([](Options& o, int step) { o.beta2_decay = step % 2 == 0 ? 0 : -0.5 - 0.1 * step; });
-      list.push_back([](Options& o, int step) { o.relative_step = step > 0, o.warmup_init = step % 2 * o.relative_step; });
+      list.push_back(
+          [](Options& o, int step) { o.relative_step = step > 0, o.warmup_init = step % 2 * o.relative_step; });
       list.push_back([](Options& o, int step) { o.lr_in_momentum = step % 2; });
     }
     list.push_back([](Options& o, int step) { o.weight_decay = 0.2 * step, o.beta1 = 0.9 - 0.05 * step, o.lr = 0.01; });
@@ -134,7 +135,8 @@ TEST_P(StepOptions, ThatDecideThePlanAreRefusedByName) {
   if (word == "came") refused.emplace_back("group 1: confidence_1d", [](Options& o) { o.confidence_1d = 1; });
   if (word == "came") refused.emplace_back("eps1 is 1e-42", [](Options& o) { o.eps1 = 1e-42; });
   if (word == "adafactor") refused.emplace_back("group 1: scale_parameter", [](Options& o) { o.scale_parameter = 1; });
-  if (word == "adafactor" || word == "sm3") refused.emplace_back("group 1: beta1 is 0", [](Options& o) { o.beta1 = 0; });
+  if (word == "adafactor" || word == "sm3")
+    refused.emplace_back("group 1: beta1 is 0", [](Options& o) { o.beta1 = 0; });
   const std::vector<Options> planned{Options(word), Options(word)};
   std::vector<TensorSpec> list = specs();
   for (TensorSpec& spec : list) spec.id = 0;
@@ -151,7 +153,8 @@ TEST_P(StepOptions, ThatDecideThePlanAreRefusedByName) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StepOptions, testing::ValuesIn(all_words()), [](const auto& param) { return param.param; });
+INSTANTIATE_TEST_SUITE_P(All, StepOptions, testing::ValuesIn(all_words()),
+                         [](const auto& param) { return param.param; });
 
 TEST(StepOptionsOfAPlan, AreCheckedAheadOfAStep) {
   const Plan plan({Options::adamw(), Options::adamw()}, {spec_of({3, 4}), spec_of({4}, DType::f64, 1)},

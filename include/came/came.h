@@ -418,8 +418,8 @@ CAME_API came_status came_plan_reduction(const came_plan* plan, int32_t phase, i
 /** Bytes of everything a plan needs. */
 CAME_API came_status came_plan_memory(const came_plan* plan, came_memory* memory);
 /**
- * Checks options that a step is to bring in place of the plan's: schedules of decays, of weight decay, of thresholds need
- * no plan of their own.  What decides state, phases or reductions must be as the plan has it: algorithm, view,
+ * Checks options that a step is to bring in place of the plan's: schedules of decays, of weight decay, of thresholds
+ * need no plan of their own.  What decides state, phases or reductions must be as the plan has it: algorithm, view,
  * momentum_dtype, second_moment_dtype, confidence_1d, cautious, scale_parameter; whether Adafactor and SM3 keep a
  * momentum (beta1 > 0); max_grad_norm stays 0 where no group of the plan clips; stochastic_rounding may be turned on
  * where each parameter has an id of its own.  A step checks the same.

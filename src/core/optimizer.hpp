@@ -39,7 +39,7 @@ class Optimizer {
   std::vector<uint64_t> storage_;  ///< Of all states, each on its own cache lines.
   std::vector<double> workspace_;
   std::vector<double> reductions_;
-  std::vector<int64_t> counters_;  ///< Steps done, per parameter.
+  std::vector<int64_t> counters_;      ///< Steps done, per parameter.
   std::vector<came_options> options_;  ///< Of each group, for the next step.
   int64_t parameter_count_ = 0;
   std::vector<NamedTensor> exports_;

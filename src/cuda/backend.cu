@@ -176,7 +176,8 @@ class Call {
     for (int64_t first = 0; first < count * kOptionsWords; first += message_.count) {
       message_.first = first;
       message_.count = static_cast<int32_t>(std::min<int64_t>(kMostWords, count * kOptionsWords - first));
-      std::memcpy(message_.word, from + first * sizeof(uint64_t), static_cast<size_t>(message_.count) * sizeof(uint64_t));
+      std::memcpy(message_.word, from + first * sizeof(uint64_t),
+                  static_cast<size_t>(message_.count) * sizeof(uint64_t));
       run_bind(args_, message_, {}, stream_);
     }
     message_.first = message_.count = 0;
