@@ -35,6 +35,9 @@ TEST(Allocation, NothingAllocatesInAStep) {
     Trial run({o}, specs);
     run.fill_params(1);
     run.fill_grads(2);
+    std::vector<Options> now{o};
+    now[0].weight_decay = 0.3;
+    run.step.set_options(now);
     run.upload();
     (void)run.memory_step();  // the views of the copies
     const int64_t before = allocations;

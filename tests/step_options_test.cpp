@@ -117,26 +117,28 @@ TEST_P(StepOptions, WorkPhaseByPhaseOnAShard) {
 TEST_P(StepOptions, ThatDecideThePlanAreRefusedByName) {
   const std::string word = GetParam();
   std::vector<std::pair<std::string, void (*)(Options&)>> refused{
-      {"group 1: cautious", [](Options& o) { o.cautious = 1; }},
-      {"group 1: momentum_dtype", [](Options& o) { o.momentum_dtype = CAME_DTYPE_I8; }},
-      {"group 1: algorithm", [](Options& o) { o.algorithm = (o.algorithm + 1) % 6; }},
-      {"group 1: max_grad_norm", [](Options& o) { o.max_grad_norm = 1; }},
-      {"group 1: beta1 is 1.5", [](Options& o) { o.beta1 = 1.5; }},
-      {"group 1: lr is -1", [](Options& o) { o.lr = -1; }},
-      {"group 1: maximize is 2", [](Options& o) { o.maximize = 2; }},
+      {"group 1: options: cautious", [](Options& o) { o.cautious = 1; }},
+      {"group 1: options: momentum_dtype", [](Options& o) { o.momentum_dtype = CAME_DTYPE_I8; }},
+      {"group 1: options: algorithm", [](Options& o) { o.algorithm = (o.algorithm + 1) % 6; }},
+      {"group 1: options: max_grad_norm", [](Options& o) { o.max_grad_norm = 1; }},
+      {"group 1: options: beta1 is 1.5", [](Options& o) { o.beta1 = 1.5; }},
+      {"group 1: options: lr is -1", [](Options& o) { o.lr = -1; }},
+      {"group 1: options: maximize is 2", [](Options& o) { o.maximize = 2; }},
       {"struct_size", [](Options& o) { o.struct_size = 8; }},
       {"expected 0 as in the plan: some of its tensors share an id", [](Options& o) { o.stochastic_rounding = 1; }},
   };
   if (has_second_moment(word)) {
-    refused.emplace_back("group 1: second_moment_dtype", [](Options& o) { o.second_moment_dtype = CAME_DTYPE_I8; });
+    refused.emplace_back("group 1: options: second_moment_dtype",
+                         [](Options& o) { o.second_moment_dtype = CAME_DTYPE_I8; });
   } else {
-    refused.emplace_back("group 1: view", [](Options& o) { o.view = CAME_VIEW_LAST_TWO; });
+    refused.emplace_back("group 1: options: view", [](Options& o) { o.view = CAME_VIEW_LAST_TWO; });
   }
-  if (word == "came") refused.emplace_back("group 1: confidence_1d", [](Options& o) { o.confidence_1d = 1; });
+  if (word == "came") refused.emplace_back("group 1: options: confidence_1d", [](Options& o) { o.confidence_1d = 1; });
   if (word == "came") refused.emplace_back("eps1 is 1e-42", [](Options& o) { o.eps1 = 1e-42; });
-  if (word == "adafactor") refused.emplace_back("group 1: scale_parameter", [](Options& o) { o.scale_parameter = 1; });
+  if (word == "adafactor")
+    refused.emplace_back("group 1: options: scale_parameter", [](Options& o) { o.scale_parameter = 1; });
   if (word == "adafactor" || word == "sm3")
-    refused.emplace_back("group 1: beta1 is 0", [](Options& o) { o.beta1 = 0; });
+    refused.emplace_back("group 1: options: beta1 is 0", [](Options& o) { o.beta1 = 0; });
   const std::vector<Options> planned{Options(word), Options(word)};
   std::vector<TensorSpec> list = specs();
   for (TensorSpec& spec : list) spec.id = 0;

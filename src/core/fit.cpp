@@ -1,7 +1,6 @@
 // Rules that tie options to tensors and to the plan that was made with other options.
 #include "core/fit.hpp"
 
-#include <cstring>
 #include <limits>
 #include <string>
 #include <unordered_map>
@@ -13,11 +12,6 @@
 
 namespace came::core {
 namespace {
-
-// Compared byte by byte: there are none between the fields.
-static_assert(sizeof(came_options) == 2 * sizeof(int32_t) + 12 * sizeof(double) + 12 * sizeof(int32_t));
-
-bool same(const came_options& a, const came_options& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 /// Options that decide what state there is, which phases run and what they reduce.
 struct Fixed {
@@ -85,18 +79,18 @@ bool check_ids(const Plan& plan) {
 }
 
 void check_step_options(const Plan& plan, const came_options* options) {
+  static const std::string what = "options";  // made once: a step allocates nothing
   for (size_t group = 0; group < plan.groups.size(); ++group) {
-    const came_options& own = plan.groups[group];
     const came_options& given = options[group];
-    const std::string what = "step: options of group " + std::to_string(group);
-    check_struct(given.struct_size, sizeof(came_options), what, "options");
-    if (same(own, given)) continue;
-    check_alike(plan, own, given, what);
-    validate_options(given, what);
-    for (const Tensor& t : plan.tensors) {
-      if (static_cast<size_t>(t.group) == group) check_epsilons(given, t);
+    try {
+      check_struct(given.struct_size, sizeof(came_options), what, "options");
+      check_alike(plan, plan.groups[group], given, what);
+      validate_options(given, what);
+    } catch (const Error& error) {
+      fail(error.status(), "step: group ", group, ": ", error.what());
     }
   }
+  for (const Tensor& t : plan.tensors) check_epsilons(options[t.group], t);
 }
 
 }  // namespace came::core
