@@ -18,7 +18,7 @@ TEST(Abi, StructsHaveTheirPublishedSizes) {
   EXPECT_EQ(sizeof(came_matrix_view), 32U);
   EXPECT_EQ(sizeof(came_reduction), 32U);
   EXPECT_EQ(sizeof(came_memory), 64U);
-  EXPECT_EQ(sizeof(came_step), 128U);
+  EXPECT_EQ(sizeof(came_step), 136U);
   EXPECT_EQ(sizeof(came_parameter), 96U);
   EXPECT_EQ(sizeof(came_named_tensor), 64U);
   EXPECT_EQ(came_abi_version(), CAME_ABI_VERSION);
