@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import memory, native, scratch
+from .arguments import real
 from .layout import Layout
 from .lender import Borrower, Lender, chosen
 from .library import loads
@@ -364,7 +365,10 @@ class Binding:
 
     def _set_rates(self, rates: Sequence[Any]) -> None:
         if self._place == native.ON_HOST or not any(isinstance(r, Tensor) and r.is_cuda for r in rates):
-            values = [float(rate) for rate in rates]
+            try:
+                values = [float(rate) for rate in rates]
+            except (TypeError, ValueError, RuntimeError):
+                values = [real("lr", rate) for rate in rates]
             if values != self._host_rates:
                 self.call.set_host_lr(values)
                 self._host_rates = values

@@ -250,6 +250,15 @@ class Optimizer(torch.optim.Optimizer):
         """What decides who steps a group."""
         return [[group[mode] for mode in sorted(MODES)] for group in self.param_groups]
 
+    def _read_groups(self) -> None:
+        """Entries that were set since, as what they stand for: texts for modes, `beta1` for the first of `betas`."""
+        parts = set(chain.from_iterable(sequences(self.fields).values()))
+        for group in self.param_groups:
+            given = {name: value for name, value in group.items() if name in parts or name in MODES}
+            for name in parts & given.keys():
+                del group[name]
+            group.update(plain(self.word, self._all_fields(), given, group))
+
     def _options(self) -> List[native.Options]:
         for group in self.param_groups:
             self._check_own(group)
@@ -268,12 +277,15 @@ class Optimizer(torch.optim.Optimizer):
         return [*map(_params, self.param_groups), self.state]
 
     def _same_options(self) -> bool:
+        if list(map(len, self.param_groups)) != self._bound_sizes:
+            return False
         if self._bound_values is None:
             return self._key() == self._bound_key
         return list(map(_picker(type(self)), self.param_groups)) == self._bound_values
 
     def _adopt_options(self) -> bool:
         """Options that have changed go with the steps to come, where they leave plans as they are."""
+        self._read_groups()
         if self._modes() != self._bound_modes:
             return False
         options = self._options() if self._bindings else []
@@ -283,13 +295,14 @@ class Optimizer(torch.optim.Optimizer):
         return True
 
     def _note_options(self) -> None:
-        self._bound_key, self._bound_modes = self._key(), self._modes()
+        self._bound_key, self._bound_modes, self._bound_sizes = self._key(), self._modes(), list(map(len, self.param_groups))
         values = list(map(_picker(type(self)), self.param_groups))
         frozen = not any(map(_may_change, chain.from_iterable(values)))
         self._bound_values = values if frozen else None
 
     def _bind(self) -> None:
         """Sorts the parameters that have, or have had, a gradient by device and by who steps them."""
+        self._read_groups()
         for rank, group in zip(self._ranks, self.param_groups):
             if not self.elementwise:
                 refuse.replaced(rank, group["params"], self._given, type(self).__name__)
@@ -309,9 +322,10 @@ class Optimizer(torch.optim.Optimizer):
         # Without gradients a step reads no option: some schedulers of torch put anything there before the first one.
         options = self._options() if sorts else []
         if len(sorts) > 1 and any(o.max_grad_norm > 0 for o in options):
+            places = [f"{'kernels' if kernels else 'loop'} on {device}" for device, kernels in sorts]
             raise ValueError(
-                "max_grad_norm: the norm is over all parameters, which are in several places here "
-                f"({', '.join(str(device) for device, _ in sorts)}), expected one device and one value of `fused`"
+                f"max_grad_norm: the norm is over all parameters, which are in several places here ({', '.join(places)}), "
+                "expected one device and one value of `fused`"
             )
         bindings = [
             Binding(type(self).__name__, members, options, self.state, kernels)

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from torch import Tensor
 
+from .arguments import real
 from .binding import Binding, Gradients
 
 _MOST_STEPS = 2**53  # of a counter in float64
@@ -37,7 +38,7 @@ def check(
         if not 0 <= count < _MOST_STEPS or count != math.floor(count):
             raise ValueError(f"step: step of {member} is {count}, expected a whole number from 0 to {_MOST_STEPS - 1}")
     if grad_scale is not None and is_known(grad_scale) and is_known(found_inf):
-        scale, skipped = _number(grad_scale), found_inf is not None and _number(found_inf) != 0
+        scale, skipped = _number(grad_scale, "grad_scale"), found_inf is not None and _number(found_inf, "found_inf") != 0
         if not skipped and not (math.isfinite(scale) and scale > 0):
             raise ValueError(f"step: grad_scale is {scale}, expected a finite number > 0")
     for member, grad in zip(binding.members, gradients.tensors):
@@ -45,8 +46,11 @@ def check(
             _check_differentiable(binding.options[member.group])
 
 
-def _number(value: Any) -> float:
-    return float(value.detach()) if isinstance(value, Tensor) else float(value)
+def _number(value: Any, what: str = "lr") -> float:
+    try:
+        return float(value.detach()) if isinstance(value, Tensor) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return real(what, value)
 
 
 def _check_differentiable(o: Any) -> None:

@@ -182,3 +182,49 @@ def test_options_travel_into_a_compiled_step():
             one()
     assert all(same(p, q) for p, q in zip(*sides))
     assert backend.frame_count == 1
+
+
+@pytest.mark.parametrize("given, kernels", [("False", False), (0, False), ("none", True), ("true", True)])
+def test_a_mode_that_is_set_later_means_what_it_says(given, kernels):
+    params = parameters(torch.float32, [(7, 13)])
+    optimizer = came_optim.CAME(params)
+    for value in (None, given):
+        optimizer.param_groups[0]["fused"] = value
+        set_gradients(params, 0)
+        optimizer.step()
+    assert optimizer._bindings[0].kernels is kernels
+    optimizer.param_groups[0]["fused"] = None
+    optimizer.param_groups[0]["foreach"] = "false"
+    optimizer.step()
+    assert optimizer._bindings[0].kernels
+    optimizer.param_groups[0]["foreach"] = "nope"
+    with pytest.raises(TypeError, match="foreach: 'nope' given, expected True or False"):
+        optimizer.step()
+
+
+def test_a_part_of_betas_that_is_set_later_is_one_of_them():
+    sides = [parameters(torch.float32, SHAPES) for _ in range(2)]
+    optimizers = [came_optim.CAME(params) for params in sides]
+    for step in range(3):
+        optimizers[0].param_groups[0]["beta2"] = 0.9 + 0.01 * step
+        optimizers[1].param_groups[0]["betas"] = (0.9, 0.9 + 0.01 * step, 1 - (0.1 - 0.01 * step) / 10)
+        for params, optimizer in zip(sides, optimizers):
+            set_gradients(params, step)
+            optimizer.step()
+        assert "beta2" not in optimizers[0].param_groups[0]
+        assert optimizers[0].param_groups[0]["betas"] == pytest.approx(optimizers[1].param_groups[0]["betas"], rel=1e-12)
+    assert all(torch.allclose(p, q, rtol=1e-6) for p, q in zip(*sides))
+
+
+@pytest.mark.parametrize("fused", [None, False])
+@pytest.mark.parametrize("lr", [None, torch.ones(2), "fast"])
+def test_a_rate_that_is_none_is_refused_by_name(lr, fused):
+    params = parameters(torch.float32, [(7, 13)])
+    optimizer = came_optim.CAME(params, fused=fused)
+    set_gradients(params, 0)
+    optimizer.step()
+    image = params[0].detach().clone()
+    optimizer.param_groups[0]["lr"] = lr
+    with pytest.raises((TypeError, ValueError), match="lr"):
+        optimizer.step()
+    assert same(params[0], image)
