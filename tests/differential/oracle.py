@@ -204,6 +204,16 @@ class Subject:
         zero = x.exactly(0) & np.isfinite(row.v) & np.isfinite(col.v)
         return Ball(np.where(zero, 0.0, one.v), one.a, np.where(zero, 0.0, np.maximum(one.r, other.r)))
 
+    def lost_squares(self, row, col):
+        """What the mean square of an update may miss: gradients over the root of one average are squared, times 2**64, before they
+        are divided by the other, and what is subnormal then is rounded."""
+        size = row.sum(1).v / max(1, self.shape[1])
+        with np.errstate(all="ignore"):
+            by_rows = self.shape[1] * (1 / col.v).sum(1) * size
+            by_columns = self.shape[2] * (1 / row.v).sum(1) * size
+            lost = self.a.tiny * 2.0**-64 * np.fmax(by_rows, by_columns).sum() / max(1, self.elements)
+        return lost if np.isfinite(lost) else 0.0
+
     def update(self, beta2):
         """(5) to (8): the clipped update."""
         o, one = self.o, Ball(1.0, F64)
@@ -217,7 +227,10 @@ class Subject:
             u = (self.g / v.sqrt()).blurred(self.a.root)
         if self.elements == 0:
             return u
-        ratio = (u.squares() / self.elements).sqrt().blurred(self.a.root) / o.clip_threshold
+        mean_square = u.squares() / self.elements
+        if self.factored:
+            mean_square.r = mean_square.r + self.lost_squares(row, col)
+        ratio = mean_square.sqrt().blurred(self.a.root) / o.clip_threshold
         if np.isnan(ratio.v) and not np.isinf(ratio.r):
             return u  # a NaN does not clip
         ratio = Ball(np.fmax(ratio.v, 1.0), F64, np.where(ratio.high() <= 1, 0.0, ratio.r))
