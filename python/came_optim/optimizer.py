@@ -309,7 +309,10 @@ class Optimizer(torch.optim.Optimizer):
         flat = chain.from_iterable(map(_params, self.param_groups))
         self._idle = [p for p in flat if p.grad is None and not self.state.get(p)]
         sorts: Dict[Any, List[Member]] = {}
+        distinct: Dict[int, Member] = {}  # a parameter given twice is one; torch warns of it when it is given
         for member in self._members():
+            distinct.setdefault(id(member.param), member)
+        for member in distinct.values():
             if member.param.grad is None and not self.state.get(member.param):
                 continue
             refuse.parameter(member, type(self).__name__, self.elementwise)

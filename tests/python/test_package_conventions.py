@@ -297,3 +297,18 @@ def test_nothing_warns():
         warnings.simplefilter("error")
         params = parameters(torch.float32)
         run(came_optim.CAME(params), params, 2)
+
+
+@pytest.mark.parametrize("fused", (None, False))
+@pytest.mark.parametrize("word", OPTIMIZERS)
+def test_a_parameter_given_twice_is_stepped_once(word, fused):
+    def stepped(times):
+        params = parameters(torch.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of duplicates
+            optimizer = make(word, params * times, fused=fused)
+        run(optimizer, params, 3)
+        assert all(optimizer.state[p]["step"] == 3 for p in params)
+        return params
+
+    assert all(map(torch.equal, stepped(1), stepped(2)))
