@@ -32,7 +32,11 @@ list(JOIN came_pc_private " " came_pc_private)
 configure_file(cmake/came.pc.in came.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/came.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# Inside the Python package: one file, since wheels have no links.
+# Inside the Python package: one file, since wheels have no links.  pyproject.toml leaves it out where CAME_KERNELS is OFF.
 if(SKBUILD)
+  set(came_kernels "$ENV{CAME_KERNELS}")
+  if(NOT came_kernels MATCHES "^(|[Oo][Nn]|1|[Tt][Rr][Uu][Ee]|[Yy][Ee][Ss])$")
+    message(FATAL_ERROR "CAME_KERNELS: '${came_kernels}' given, expected ON or OFF")
+  endif()
   install(PROGRAMS $<TARGET_FILE:came> DESTINATION came_optim/lib RENAME libcame.so COMPONENT python)
 endif()
