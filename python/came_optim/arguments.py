@@ -7,12 +7,12 @@ number of `betas`.  A tensor of torch stays a tensor where it stands for one num
 
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import layout, native
+from .notices import warn
 
 _MODES = {"foreach", "fused", "capturable", "differentiable"}
 _FLAGS = {*native.FLAGS, *_MODES, "amsgrad", "decoupled_weight_decay"}
@@ -150,10 +150,9 @@ def _eps_of_one(word: str, parts: List[str], value: Any, base: Mapping[str, Any]
     eps1 = real("eps", value.strip().strip("()") if isinstance(value, str) else value)
     made = (eps1, *_values(word, "eps", parts, base)[1:])
     if eps1 > _ADAMS_EPS_SQUARED:
-        warnings.warn(
+        warn(
             f"eps: {shown(value)} given alone is taken as eps1, which is added to the squared gradient.  Adam's eps, often of this "
             f"size, is added to a root, so that its square, {eps1 * eps1:g}, does the same here.  Write eps={made} if you mean it",
-            stacklevel=2,
         )
     return made
 

@@ -6,10 +6,11 @@ the package lies in.
 
 import ctypes
 import os
-import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import List
+
+from .notices import warn
 
 ABI_VERSION = 1  # of include/came/version.h, as native.py has its structs
 
@@ -70,10 +71,9 @@ def is_built() -> bool:
     if os.environ.get("CAME_LIBRARY") or any(path.is_file() for path in candidates()):
         library()
         return True
-    warnings.warn(
+    warn(
         "came_optim: libcame is not built, so steps run as the loop in PyTorch, with the same results but slower; looked for "
         f"{', '.join(map(str, candidates()))}; {_HOW_TO_BUILD}; `fused=False` chooses the loop without this warning",
-        stacklevel=2,
     )
     return False
 

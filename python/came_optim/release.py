@@ -3,13 +3,13 @@
 Only one gradient lives at a time, so the peak of memory drops by the gradients' size.
 """
 
-import warnings
 from typing import List, Set
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
+from .notices import warn
 from .one_by_one import check_options, instead_of_clipping
 from .optimizer import Optimizer
 from .options import from_group
@@ -56,11 +56,10 @@ def _warn_of_clipping(optimizer: Optimizer) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(
+        warn(
             "gradient_release: gradients are freed during backward(), so that clip_grad_norm_ and the max_grad_norm of trainers (1.0 in "
             "that of transformers, unless told otherwise) find no gradient and do nothing.  Turn them off; "
             f"{instead_of_clipping(optimizer)}",
-            stacklevel=3,
         )
 
 

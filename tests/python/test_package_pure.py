@@ -58,6 +58,8 @@ print(not library.loads())
 """
     printed = call(alone, code, "-W", "always")
     assert printed.count("UserWarning") == 1 and "True\n" in printed, printed
+    [line] = (line for line in printed.splitlines() if "UserWarning" in line)
+    assert "/package.py:" in line, "the line that called, not one of the package's or torch's"
     for part in ("libcame is not built", f"{alone}/came_optim/lib/libcame.so", "make build", "pip install .", "`fused=False` chooses"):
         assert part in printed
 
