@@ -3,7 +3,7 @@
     PYTHONPATH=python:tests/differential .venv/bin/python tests/differential/same_bits.py > before    with one build,
     ...                                                                                     > after     with another; then diff
 
-Every optimizer, with its defaults and with every option in turn, over every type of parameter and gradient, takes 50 steps over
+Every optimizer, with its defaults and with every option in turn, over every type of parameter and gradient, takes 50 steps (--steps) over
 tensors of all kinds: matrices of one tile and of many, wide and tall ones, batches, vectors, none at all; cut over ranks, too.
 A line is a case and the checksum of parameters, state and counters.  Two machines may differ in their last bit; two builds on one may not.
 """
@@ -15,7 +15,6 @@ import re
 import sys
 from multiprocessing import get_context
 
-STEPS = 50
 SHAPES = [[7], [], [64, 64], [129, 65], [3, 1100], [900, 3], [2, 33, 20], [4, 3, 3, 5], [40, 8, 6], [0, 5], [1, 2048], [140, 1030]]
 TYPES = [("float32", None), ("float64", None), ("bfloat16", None), ("float16", None), ("bfloat16", "float32"), ("float32", "bfloat16")]
 CUTS = [[[0, [100]]], [[1, [300]]], [[0, [70]], [1, [300, 500]]]]
@@ -66,7 +65,7 @@ def checksum(job):
     import formats
     import plan
 
-    case, backend = job
+    case, backend, steps = job
     try:
         whole = plan.Rank(case, backend)
         ranks = plan.Ranks(case, backend, whole) if case["cut"] else None
@@ -84,7 +83,7 @@ def checksum(job):
     fill(whole.params, drawn(whole.params, 1.0))
     image = whole.image()
     gradients = [drawn(whole.grads, scale) for scale in (1e-2, 1e-3, 3e-2)]
-    for number in range(STEPS):
+    for number in range(steps):
         fill(whole.grads, gradients[number % len(gradients)])
         step = {"lr": 1e-2 if number % 2 else 1e-3}
         if ranks is not None and ranks.comparable:
@@ -103,13 +102,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", choices=("cpu", "emulated", "reference"), default="cpu")
     parser.add_argument("--only", default="", help="cases whose name has this regular expression")
+    parser.add_argument("--steps", type=int, default=50, help="on the emulated device 50 take an hour")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     from main import choose_library
 
     choose_library("emulated" if options.backend == "emulated" else "cpu")
     os.environ.setdefault("OMP_NUM_THREADS", "2")
-    chosen = [(case, options.backend) for case in cases() if re.search(options.only, name_of(case))]
+    chosen = [(case, options.backend, options.steps) for case in cases() if re.search(options.only, name_of(case))]
     with get_context("spawn").Pool(options.jobs) as pool:
         for name, text in pool.imap(checksum, chosen):
             print(name, text, flush=True)
