@@ -35,8 +35,10 @@ build: ## Build the optimised library, tests and examples into build/, and came-
 	$(call build_preset,release)
 
 demo: ## Build, then train a tiny GPT-2 on text with three optimizers and compare them (build/demo/)
+	@scripts/demo --announce
 	scripts/setup demo
-	$(call build_preset,release)
+	cmake --preset release
+	cmake --build --preset release --target demo
 	scripts/demo
 
 test: ## Build, then run every test this machine can run (SLOW=1: the slow ones too)

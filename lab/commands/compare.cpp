@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kFloor =
     "Losses in nats per predicted token; \"reads nothing\" is what the tokens' frequencies alone reach.";
 
-struct Given {
+struct CompareArguments {
   std::vector<std::string> runs;
   std::string html, svg;
 };
@@ -107,7 +107,7 @@ Table table_of(const std::vector<RunFiles>& runs) {
   return table;
 }
 
-void run(const Given& given) {
+void run_compare(const CompareArguments& given) {
   std::vector<RunFiles> runs;
   for (const std::string& folder : given.runs) runs.push_back(read_run(folder));
   const Table table = table_of(runs);
@@ -138,11 +138,11 @@ void add_compare(CLI::App& program) {
   CLI::App* command = program.add_subcommand("compare", "Show several runs in one table and one picture");
   command->footer(
       "Example:\n  came-lab compare runs/gpt2-tiny-came runs/gpt2-tiny-adamw --html compare.html --svg curves.svg\n");
-  auto given = std::make_shared<Given>();
+  auto given = std::make_shared<CompareArguments>();
   command->add_option("runs", given->runs, "folders of runs")->required();
   command->add_option("--html", given->html, "write all of it as one page");
   command->add_option("--svg", given->svg, "write the validation curves as a picture");
-  command->callback([given] { run(*given); });
+  command->callback([given] { run_compare(*given); });
 }
 
 }  // namespace lab

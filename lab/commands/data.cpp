@@ -12,7 +12,7 @@
 namespace lab {
 namespace {
 
-constexpr const char* kExample =
+constexpr const char* kDataExample =
     "Examples:\n"
     "  came-lab data runs/data                                   # the default corpus\n"
     "  came-lab data runs/mine my-notes/ more.txt --vocabulary 8000\n"
@@ -39,7 +39,7 @@ class Stages {
   std::unique_ptr<ProgressLine> line_;
 };
 
-void run(const PrepareOptions& options) {
+void run_data(const PrepareOptions& options) {
   const StopOnSignal stop;
   Stages stages;
   DatasetInfo info;
@@ -64,7 +64,7 @@ void run(const PrepareOptions& options) {
 
 void add_data(CLI::App& program) {
   CLI::App* command = program.add_subcommand("data", "Turn text into tokens to train on");
-  command->footer(kExample);
+  command->footer(kDataExample);
   auto options = std::make_shared<PrepareOptions>();
   const std::map<std::string, DocumentRule> rules = {{"auto", DocumentRule::automatic},
                                                      {"file", DocumentRule::file},
@@ -90,7 +90,7 @@ void add_data(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--threads", options->threads, "0: one per core")->capture_default_str();
   command->add_flag("--force", options->force, "replace a dataset that is there");
-  command->callback([options] { run(*options); });
+  command->callback([options] { run_data(*options); });
 }
 
 }  // namespace lab

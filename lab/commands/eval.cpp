@@ -12,12 +12,12 @@
 namespace lab {
 namespace {
 
-struct Given {
+struct EvalArguments {
   std::string path, data, device = "cpu";
   int64_t sequences = 0, length = 0;
 };
 
-void run(const Given& given) {
+void run_eval(const EvalArguments& given) {
   expect_range<int64_t>("--sequences", given.sequences, 0, kMostSteps);
   expect_range<int64_t>("--length", given.length, 0, kLongestSequence);
   const Checkpoint checkpoint = find_checkpoint(given.path);
@@ -43,13 +43,13 @@ void run(const Given& given) {
 void add_eval(CLI::App& program) {
   CLI::App* command = program.add_subcommand("eval", "Evaluate a run or a checkpoint on validation text");
   command->footer("Example:\n  came-lab eval runs/gpt2-tiny-came --sequences 1000\n");
-  auto given = std::make_shared<Given>();
+  auto given = std::make_shared<EvalArguments>();
   command->add_option("run", given->path, "folder of a run (its newest checkpoint) or of a checkpoint")->required();
   command->add_option("--data", given->data, "where its dataset is now, if it was moved");
   command->add_option("--length", given->length, "tokens in a sequence; 0: as trained");
   command->add_option("--sequences", given->sequences, "how many; 0: all")->capture_default_str();
   command->add_option("--device", given->device, "cpu, cuda or cuda:N")->capture_default_str();
-  command->callback([given] { run(*given); });
+  command->callback([given] { run_eval(*given); });
 }
 
 }  // namespace lab

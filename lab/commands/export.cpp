@@ -11,11 +11,11 @@
 namespace lab {
 namespace {
 
-struct Given {
+struct ExportArguments {
   std::string path, output;
 };
 
-void run(const Given& given) {
+void run_export(const ExportArguments& given) {
   const Checkpoint checkpoint = find_checkpoint(given.path);
   const auto model = load_model(checkpoint, c10::kCPU);
   const std::filesystem::path output = given.output;
@@ -39,10 +39,10 @@ void run(const Given& given) {
 void add_export(CLI::App& program) {
   CLI::App* command = program.add_subcommand("export", "Write a checkpoint for Hugging Face's transformers");
   command->footer("Example:\n  came-lab export runs/bert-tiny-came exported/bert\n");
-  auto given = std::make_shared<Given>();
+  auto given = std::make_shared<ExportArguments>();
   command->add_option("run", given->path, "folder of a run (its newest checkpoint) or of a checkpoint")->required();
   command->add_option("output", given->output, "folder to write")->required();
-  command->callback([given] { run(*given); });
+  command->callback([given] { run_export(*given); });
 }
 
 }  // namespace lab

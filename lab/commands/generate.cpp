@@ -17,7 +17,7 @@
 namespace lab {
 namespace {
 
-struct Given {
+struct GenerateArguments {
   std::string path, prompt, device = "cpu";
   int64_t tokens = 200, top = 40;
   double temperature = 0.8;
@@ -25,7 +25,7 @@ struct Given {
 };
 
 // One token drawn from the scores of the last position; temperature 0 takes the likeliest.
-int64_t draw(at::Tensor scores, const Given& given, at::Generator& random, int64_t pieces) {
+int64_t draw(at::Tensor scores, const GenerateArguments& given, at::Generator& random, int64_t pieces) {
   scores = scores.to(at::kCPU, at::kFloat).slice(0, 0, pieces);
   scores.slice(0, 0, kFirstPiece).fill_(-std::numeric_limits<float>::infinity());  // nothing but text
   if (given.temperature == 0) return scores.argmax().item<int64_t>();
@@ -51,7 +51,7 @@ std::string valid_utf8(std::string text) {
   return text;
 }
 
-void run(const Given& given) {
+void run_generate(const GenerateArguments& given) {
   if (const size_t bad = find_invalid_utf8(given.prompt); bad != std::string_view::npos)
     fail("--prompt is not UTF-8 at byte {}", bad);
   // Below 0.01, scores divided by it leave the range in which f32 tells them apart.
@@ -94,7 +94,7 @@ void run(const Given& given) {
 void add_generate(CLI::App& program) {
   CLI::App* command = program.add_subcommand("generate", "Let a GPT-2 or the MLP write after a prompt");
   command->footer("Example:\n  came-lab generate runs/gpt2-tiny-came --prompt \"Return the\" --tokens 100\n");
-  auto given = std::make_shared<Given>();
+  auto given = std::make_shared<GenerateArguments>();
   command->add_option("run", given->path, "folder of a run (its newest checkpoint) or of a checkpoint")->required();
   command->add_option("--prompt", given->prompt, "how the text begins");
   command->add_option("--tokens", given->tokens, "how many to add")->capture_default_str();
@@ -103,7 +103,7 @@ void add_generate(CLI::App& program) {
   command->add_option("--top", given->top, "draw from so many of the likeliest; 0: from all")->capture_default_str();
   command->add_option("--seed", given->seed, "of the drawing")->check(kWholeNumber)->capture_default_str();
   command->add_option("--device", given->device, "cpu, cuda or cuda:N")->capture_default_str();
-  command->callback([given] { run(*given); });
+  command->callback([given] { run_generate(*given); });
 }
 
 }  // namespace lab

@@ -18,7 +18,7 @@
 namespace lab {
 namespace {
 
-constexpr const char* kExample =
+constexpr const char* kTrainExample =
     "Examples:\n"
     "  came-lab train gpt2-tiny --optimizer came --lr 2e-3 --steps 500\n"
     "  came-lab train bert-base --device cuda --precision bf16 --batch 4096 --micro-batch 128 --steps 20000 --warmup "
@@ -26,7 +26,7 @@ constexpr const char* kExample =
     "  came-lab train --config mine.toml --out runs/second\n"
     "  came-lab train --resume runs/second\n";
 
-struct Given {
+struct TrainArguments {
   TrainConfig values;  // what options were parsed into
   std::string config, out, resume;
   std::vector<std::string> options;
@@ -47,7 +47,7 @@ std::pair<std::string, std::string> split_option(const std::string& text) {
 }
 
 // The command line's fields over those of `config`.
-void override_fields(TrainConfig& config, Given& given) {
+void override_fields(TrainConfig& config, TrainArguments& given) {
   for_each_field(given.values, [&](const char*, const char* key, auto& value, const char*) {
     if (!given.keys.contains(key)) return;
     for_each_field(config, [&](const char*, const char* other, auto& field, const char*) {
@@ -107,7 +107,7 @@ void expect_utf8(const TrainConfig& config) {
   for (const auto& [name, value] : config.options) check("-o " + name, name + "=" + value);
 }
 
-void start(Given& given) {
+void start(TrainArguments& given) {
   TrainConfig config;
   if (!given.config.empty()) read_config(config, given.config);
   override_fields(config, given);
@@ -153,7 +153,7 @@ void expect_no_lost_checkpoints(const std::filesystem::path& run, const TrainCon
          checkpoints_folder(run).string(), reached);
 }
 
-void resume(Given& given) {
+void resume(TrainArguments& given) {
   static const std::set<std::string> kMayChange = {"device", "threads"};
   for (const std::string& key : given.keys) {
     if (!kMayChange.contains(key))
@@ -195,8 +195,8 @@ void resume(Given& given) {
 
 void add_train(CLI::App& program) {
   CLI::App* command = program.add_subcommand("train", "Train a model");
-  auto given = std::make_shared<Given>();
-  command->footer(fmt::format("Models: {}\n\n{}", fmt::join(model_names(), ", "), kExample));
+  auto given = std::make_shared<TrainArguments>();
+  command->footer(fmt::format("Models: {}\n\n{}", fmt::join(model_names(), ", "), kTrainExample));
   for_each_field(given->values, [&](const char* section, const char* key, auto& field, const char* explanation) {
     const bool positional = std::string_view(key) == "model";
     const std::string flag = positional ? "model" : flag_of(key);

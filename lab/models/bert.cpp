@@ -17,7 +17,7 @@
 namespace lab {
 namespace {
 
-constexpr double kEpsilon = 1e-12, kDeviation = 0.02;
+constexpr double kBertEpsilon = 1e-12, kBertDeviation = 0.02;
 
 struct BertLayer {
   BertLayer(const Scope& scope, const ModelConfig& config)
@@ -25,10 +25,10 @@ struct BertLayer {
         key(scope / "attention.self.key", config.width, config.width),
         value(scope / "attention.self.value", config.width, config.width),
         out(scope / "attention.output.dense", config.width, config.width),
-        norm_1(scope / "attention.output.LayerNorm", config.width, kEpsilon),
+        norm_1(scope / "attention.output.LayerNorm", config.width, kBertEpsilon),
         up(scope / "intermediate.dense", config.width, config.inner),
         down(scope / "output.dense", config.inner, config.width),
-        norm_2(scope / "output.LayerNorm", config.width, kEpsilon),
+        norm_2(scope / "output.LayerNorm", config.width, kBertEpsilon),
         parameters(scope.parameters()) {}
 
   // x [batch * T, width] in the parameters' format, as is what is returned.
@@ -52,14 +52,14 @@ class Bert final : public Model {
     tokens_ = (embeddings / "word_embeddings").parameter("weight", {config.vocabulary, config.width});
     positions_ = (embeddings / "position_embeddings").parameter("weight", {config.positions, config.width});
     segments_ = (embeddings / "token_type_embeddings").parameter("weight", {2, config.width});
-    norm_ = Norm(embeddings / "LayerNorm", config.width, kEpsilon);
+    norm_ = Norm(embeddings / "LayerNorm", config.width, kBertEpsilon);
     for (int64_t k = 0; k < config.layers; ++k) {
       layers_.emplace_back(scope / ("bert.encoder.layer." + std::to_string(k)), config);
     }
     if (config.next_sentence) pooler_ = Linear(scope / "bert.pooler.dense", config.width, config.width);
     bias_ = head.parameter("bias", {config.vocabulary});
     transform_ = Linear(head / "transform.dense", config.width, config.width);
-    transform_norm_ = Norm(head / "transform.LayerNorm", config.width, kEpsilon);
+    transform_norm_ = Norm(head / "transform.LayerNorm", config.width, kBertEpsilon);
     if (config.next_sentence) next_ = Linear(scope / "cls.seq_relationship", config.width, 2);
   }
 
@@ -86,22 +86,22 @@ class Bert final : public Model {
   nlohmann::json huggingface_config() const override { return huggingface_of(config_); }
 
   void initialize() override {
-    for (const at::Tensor& table : {tokens_, positions_, segments_}) draw_normal(table, kDeviation);
+    for (const at::Tensor& table : {tokens_, positions_, segments_}) draw_normal(table, kBertDeviation);
     set_all(tokens_.detach()[kPad], 0);
     reset(norm_);
     for (const BertLayer& layer : layers_) {
       for (const Linear* linear : {&layer.query, &layer.key, &layer.value, &layer.out, &layer.up, &layer.down}) {
-        draw(*linear, kDeviation);
+        draw(*linear, kBertDeviation);
       }
       reset(layer.norm_1);
       reset(layer.norm_2);
     }
     set_all(bias_, 0);
-    draw(transform_, kDeviation);
+    draw(transform_, kBertDeviation);
     reset(transform_norm_);
     if (!config_.next_sentence) return;
-    draw(pooler_, kDeviation);
-    draw(next_, kDeviation);
+    draw(pooler_, kBertDeviation);
+    draw(next_, kBertDeviation);
   }
 
  private:

@@ -16,14 +16,14 @@
 namespace lab {
 namespace {
 
-constexpr double kEpsilon = 1e-5, kDeviation = 0.02;
+constexpr double kGpt2Epsilon = 1e-5, kGpt2Deviation = 0.02;
 
 struct Gpt2Layer {
   Gpt2Layer(const Scope& scope, const ModelConfig& config)
-      : norm_1(scope / "ln_1", config.width, kEpsilon),
+      : norm_1(scope / "ln_1", config.width, kGpt2Epsilon),
         qkv(scope / "attn.c_attn", config.width, 3 * config.width),
         out(scope / "attn.c_proj", config.width, config.width),
-        norm_2(scope / "ln_2", config.width, kEpsilon),
+        norm_2(scope / "ln_2", config.width, kGpt2Epsilon),
         up(scope / "mlp.c_fc", config.width, config.inner),
         down(scope / "mlp.c_proj", config.inner, config.width),
         parameters(scope.parameters()) {}
@@ -49,7 +49,7 @@ class Gpt2 final : public Model {
     tokens_ = (scope / "wte").parameter("weight", {config.vocabulary, config.width});
     positions_ = (scope / "wpe").parameter("weight", {config.positions, config.width});
     for (int64_t k = 0; k < config.layers; ++k) layers_.emplace_back(scope / ("h." + std::to_string(k)), config);
-    norm_ = Norm(scope / "ln_f", config.width, kEpsilon);
+    norm_ = Norm(scope / "ln_f", config.width, kGpt2Epsilon);
   }
 
   Loss loss(const Batch& batch, const Mix* mix) override {
@@ -73,16 +73,16 @@ class Gpt2 final : public Model {
   nlohmann::json huggingface_config() const override { return huggingface_of(config_); }
 
   void initialize() override {
-    draw_normal(tokens_, kDeviation);
-    draw_normal(positions_, kDeviation);
+    draw_normal(tokens_, kGpt2Deviation);
+    draw_normal(positions_, kGpt2Deviation);
     // The residual stream is a sum of so many branches.
-    const double branch = kDeviation / std::sqrt(2.0 * static_cast<double>(config_.layers));
+    const double branch = kGpt2Deviation / std::sqrt(2.0 * static_cast<double>(config_.layers));
     for (const Gpt2Layer& layer : layers_) {
       reset(layer.norm_1);
-      draw(layer.qkv, kDeviation);
+      draw(layer.qkv, kGpt2Deviation);
       draw(layer.out, branch);
       reset(layer.norm_2);
-      draw(layer.up, kDeviation);
+      draw(layer.up, kGpt2Deviation);
       draw(layer.down, branch);
     }
     reset(norm_);

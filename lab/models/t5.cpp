@@ -19,10 +19,10 @@
 namespace lab {
 namespace {
 
-constexpr double kEpsilon = 1e-6;
+constexpr double kT5Epsilon = 1e-6;
 
 Norm norm_of(const Scope& scope, const ModelConfig& config) {
-  return {scope, config.width, kEpsilon, Norm::Kind::root_mean_square};
+  return {scope, config.width, kT5Epsilon, Norm::Kind::root_mean_square};
 }
 
 double inverse_root(int64_t n) { return 1 / std::sqrt(static_cast<double>(n)); }

@@ -10,13 +10,13 @@
 namespace lab {
 namespace {
 
-constexpr int kColours = 8;
+constexpr int kColourCount = 8;
 constexpr double kCharacter = 6.5;  // width of one at 12 px, about
 constexpr int kLegendCharacters = 26;
 
 // After Okabe and Ito, whose colours the colour-blind can tell apart; their yellow, which white paper swallows, is grey
 // here.  On a dark page the darker ones are lighter.
-constexpr const char* kStyle = R"(<style>
+constexpr const char* kChartStyle = R"(<style>
 .chart{font:12px system-ui,sans-serif}
 .chart text{fill:#444}.chart .title{font-size:15px;font-weight:600;fill:#222}
 .chart .grid{stroke:#888;stroke-opacity:.25}.chart .axis{stroke:#888}
@@ -41,10 +41,10 @@ std::string text_at(double x, double y, const char* anchor, const std::string& t
 
 /// Colour, and from the ninth on dashes.
 std::string look_of(size_t number) {
-  const char* dashes = number < kColours       ? ""
-                       : number < 2 * kColours ? " stroke-dasharray=\"6 4\""
+  const char* dashes = number < kColourCount       ? ""
+                       : number < 2 * kColourCount ? " stroke-dasharray=\"6 4\""
                                                : " stroke-dasharray=\"2 4\"";
-  return fmt::format("class=\"curve c{}\"{}", number % kColours, dashes);
+  return fmt::format("class=\"curve c{}\"{}", number % kColourCount, dashes);
 }
 
 /// The points that show at this width: of those in one column of pixels, the first, the lowest, the highest and the
@@ -135,7 +135,7 @@ std::string chart_svg(const Chart& chart, int width, int height) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
       "role=\"img\" aria-label=\"{2}\">\n<title>{2}</title>\n",
       width, height, escape_html(chart.title));
-  svg += kStyle;
+  svg += kChartStyle;
   svg += text_at(box.left, 24, "start", chart.title, " class=\"title\"");
   svg += grid(axes, box);
   if (!chart.x_label.empty()) svg += text_at(box.x(0.5), height - 14, "middle", chart.x_label);

@@ -7,7 +7,7 @@
 namespace lab {
 namespace {
 
-constexpr const char* kStyle = R"(
+constexpr const char* kPageStyle = R"(
 :root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
 h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem}
@@ -47,7 +47,7 @@ std::string Page::html() const {
   const std::string title = escape_html(title_);
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>" +
-         title + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n<h1>" + title + "</h1>\n" + body_ +
+         title + "</title>\n<style>" + kPageStyle + "</style>\n</head>\n<body>\n<h1>" + title + "</h1>\n" + body_ +
          "</body>\n</html>\n";
 }
 
