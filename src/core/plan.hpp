@@ -15,6 +15,7 @@
 
 #include "came/plan.hpp"
 #include "core/phase.hpp"
+#include "core/reduction.hpp"
 #include "core/view.hpp"
 
 namespace came::core {

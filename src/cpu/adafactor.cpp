@@ -22,7 +22,8 @@ double rate(const Subject& s) {
     rate = std::min(s.o.warmup_init != 0 ? 1e-6 * s.count : 1e-2, 1 / std::sqrt(s.count));
   }
   if (s.o.scale_parameter != 0) {
-    rate *= std::max(s.o.eps2, std::sqrt(s.total(PhaseKind::statistics, -1) / s.elements()));
+    const int scalar = core::parameter_squares_scalar(s.shape(PhaseKind::statistics));
+    rate *= std::max(s.o.eps2, std::sqrt(s.total(PhaseKind::statistics, scalar) / s.elements()));
   }
   return rate;
 }
@@ -31,7 +32,7 @@ template <class T>
 void run_statistics(const Subject& s, const Tile& tile) {
   Update<T>(s, beta2(s)).run_statistics(tile);
   if (s.o.scale_parameter == 0) return;
-  double& sum = s.partial<T>(PhaseKind::statistics, tile).last_scalar();
+  double& sum = s.partial<T>(PhaseKind::statistics, tile).parameter_squares();
   for_spans(s, tile, [&](int64_t, const Span& span) {
     HWY_ALIGN T scratch[kChunk];
     const T* p = open(s.param, span, scratch);
@@ -136,7 +137,7 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   if (phase == PhaseKind::statistics) run_statistics<T>(s, tile);
   if (phase == PhaseKind::rms) Update<T>(s, beta2(s)).run_rms(tile);
   if (phase == PhaseKind::momentum && s.momentum) {
-    double* agreements = s.o.cautious != 0 ? &s.partial<T>(phase, tile).last_scalar() : nullptr;
+    double* agreements = s.o.cautious != 0 ? &s.partial<T>(phase, tile).agreements() : nullptr;
     visit(s, tile, Direction<T>(s, true, false, agreements));
   }
   if (phase == PhaseKind::apply) visit(s, tile, Direction<T>(s, !split, true, nullptr));

@@ -62,7 +62,7 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
       update_moments(s, span, m, v, gradient, [&](size_t k, auto at, Vec<T> first, Vec<T>) CAME_LANES {
         agreements.add(k, agreement(k, at, first));
       });
-      if (cautious) s.partial<T>(phase, tile).last_scalar() += agreements.total();
+      if (cautious) s.partial<T>(phase, tile).agreements() += agreements.total();
     } else {
       for_lanes<T>(span.n, [=](size_t k, auto at) CAME_LANES { apply(k, at, at.load(m + k), at.load(v + k)); });
     }

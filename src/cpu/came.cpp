@@ -116,7 +116,7 @@ void blend_full(const Subject& s, const Update<T>& update, const Tile& tile, dou
 template <class T>
 void run_momentum(const Subject& s, const Tile& tile) {
   const Update<T> update(s, s.o.beta2);
-  double* agreements = s.o.cautious != 0 ? &s.partial<T>(PhaseKind::momentum, tile).last_scalar() : nullptr;
+  double* agreements = s.o.cautious != 0 ? &s.partial<T>(PhaseKind::momentum, tile).agreements() : nullptr;
   if (!s.t.factored) return blend_full(s, update, tile, agreements);
   instability<T>(s).accumulate(tile, update.factors,
                                [&](const Panel<T>& panel, const T* col_factors, const auto& row_done) {

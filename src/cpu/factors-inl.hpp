@@ -91,21 +91,22 @@ struct Factors {
     if (s.t.owner == Owner::matrix) return 1;
     if (T* factors = s.column_factors<T>(b); factors != nullptr) {
       for_chunks({0, local.cols.count}, [&](int64_t j, int64_t count) {
-        s.combined<T>(phase, Axis::cols, 0, b, {j, count}, sums);
+        s.combined<T>(phase, Axis::cols, core::kSums, b, {j, count}, sums);
         average_cols(b, {j, count}, sums);
         inverse_roots(b, {j, count}, factors + j);
       });
     }
-    if (s.t.owner == Owner::rows) return s.scalar(phase, b, 0) / n;
+    if (s.t.owner == Owner::rows) return s.scalar(phase, b, core::kRowAverages) / n;
     for_chunks({0, local.rows.count}, [&](int64_t i, int64_t count) {
-      s.combined<T>(phase, Axis::rows, 0, b, {i, count}, sums);
+      s.combined<T>(phase, Axis::rows, core::kSums, b, {i, count}, sums);
       for (int64_t k = 0; k < count; ++k) average_row(b, i + k, sums[k]);
     });
     if (s.t.owner == Owner::columns) return sum_rows(b, {0, s.t.view.rows}) / n;  // all rows are here
     const double* all = s.reduced(phase, b);
     double total = 0;
     for (int64_t i = 0; i < s.t.view.rows; ++i) total += all[i];
-    return beta * s.scalar(phase, b, 0) / n + (1 - beta) * (total / (n * static_cast<double>(s.t.view.cols)) + eps);
+    return beta * s.scalar(phase, b, core::kRowAverages) / n +
+           (1 - beta) * (total / (n * static_cast<double>(s.t.view.cols)) + eps);
   }
 
   /// Visits a tile panel by panel with visit(panel, factors, row_done): `factors` are the reciprocal roots of `by`'s
@@ -117,10 +118,11 @@ struct Factors {
     const int64_t b = tile.batch.begin;  // the only one, unless the worker owns whole matrices
     switch (s.t.owner) {
       case Owner::rows:
-        visit(Panel<T>{b, tile.rows, tile.cols, out.col(0)}, s.column_factors<T>(b), [&](int64_t i, double sum) {
-          average_row(b, i, sum);
-          out.scalars[0] += static_cast<double>(row[s.row_at(b, i)]);
-        });
+        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_factors<T>(b),
+              [&](int64_t i, double sum) {
+                average_row(b, i, sum);
+                out.scalars[core::kRowAverages] += static_cast<double>(row[s.row_at(b, i)]);
+              });
         break;
       case Owner::columns:
         for_chunks(tile.cols, [&](int64_t j, int64_t n) {
@@ -128,7 +130,7 @@ struct Factors {
           HWY_ALIGN T roots[kChunk];
           by.inverse_roots(b, {j, n}, roots);
           visit(Panel<T>{b, tile.rows, {j, n}, sums}, roots,
-                [&](int64_t i, double sum) { out.row(0)[i - tile.rows.begin] += static_cast<T>(sum); });
+                [&](int64_t i, double sum) { out.row(core::kSums)[i - tile.rows.begin] += static_cast<T>(sum); });
           average_cols(b, {j, n}, sums);
         });
         break;
@@ -144,9 +146,9 @@ struct Factors {
         }
         break;
       case Owner::none:
-        visit(Panel<T>{b, tile.rows, tile.cols, out.col(0)}, s.column_factors<T>(b) + tile.cols.begin,
+        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_factors<T>(b) + tile.cols.begin,
               [&](int64_t i, double sum) {
-                out.row(0)[i - tile.rows.begin] = static_cast<T>(sum);
+                out.row(core::kSums)[i - tile.rows.begin] = static_cast<T>(sum);
                 add_share(out, b, i, tile.cols.count);
               });
         break;
@@ -155,7 +157,7 @@ struct Factors {
 
   /// Every holder of a part of row i adds its share of the old average: together, the whole.
   HWY_INLINE void add_share(const Partial<T>& out, int64_t b, int64_t i, int64_t count) const {
-    out.scalars[0] +=
+    out.scalars[core::kRowAverages] +=
         static_cast<double>(row[s.row_at(b, i)]) * static_cast<double>(count) / static_cast<double>(s.t.view.cols);
   }
 };

@@ -49,11 +49,11 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
         update_squares.add(k, square(direction(k, at, first, mean)));
       });
       const Partial<T> out = s.partial<T>(phase, tile);
-      out.scalars[0] +=
+      out.scalars[core::kLambParameterSquares] +=
           sound_squares<T>(param_squares.total(), span.n, [=](size_t k, auto at) CAME_LANES { return at.load(p + k); });
-      out.scalars[1] += sound_squares<T>(update_squares.total(), span.n, [=](size_t k, auto at) CAME_LANES {
-        return direction(k, at, at.load(m + k), at.load(v + k));
-      });
+      out.scalars[core::kLambUpdateSquares] += sound_squares<T>(
+          update_squares.total(), span.n,
+          [=](size_t k, auto at) CAME_LANES { return direction(k, at, at.load(m + k), at.load(v + k)); });
     } else {  // (24)
       const Vec<T> step = set(static_cast<T>(s.lr * s.derived(b).direction));
       for_lanes<T>(span.n, [=](size_t k, auto at) CAME_LANES {
@@ -70,8 +70,8 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
 template <class T>
 void finish_as(const Subject& s, PhaseKind done) {
   if (done != PhaseKind::moments) return;
-  const double param_norm = std::sqrt(s.total(PhaseKind::moments, 0));
-  const double update_norm = std::sqrt(s.total(PhaseKind::moments, 1));
+  const double param_norm = std::sqrt(s.total(PhaseKind::moments, core::kLambParameterSquares));
+  const double update_norm = std::sqrt(s.total(PhaseKind::moments, core::kLambUpdateSquares));
   const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
   for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).direction = ratio;
 }

@@ -13,7 +13,7 @@ namespace {
 
 template <class T>
 void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
-  double& sum = s.partial<T>(phase, tile).scalars[0];
+  double& sum = s.partial<T>(phase, tile).scalars[core::kGradientSquares];
   const Vec<T> factor = set(static_cast<T>(s.factor));
   for_spans(s, tile, [&](int64_t, const Span& span) {
     HWY_ALIGN T scratch[kChunk];

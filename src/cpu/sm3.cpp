@@ -93,7 +93,7 @@ void run_cover(const Subject& s, const Tile& tile) {
   }
   if (s.t.owner != Owner::matrix) {
     const Partial<T> out = s.partial<T>(PhaseKind::cover, tile);
-    return visit_panel(s, tile.batch.begin, tile, out.row(0), out.col(0));
+    return visit_panel(s, tile.batch.begin, tile, out.row(core::kCovers), out.col(core::kCovers));
   }
   for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
     HWY_ALIGN T rows[kSmall];
@@ -113,7 +113,7 @@ void finish_cover(const Subject& s) {
   double most[kChunk];
   const auto copy_axis = [&](Axis axis, int64_t b, int64_t count, T* to) {
     for_chunks({0, count}, [&](int64_t k, int64_t n) {
-      s.combined<T>(PhaseKind::cover, axis, 0, b, {k, n}, most);
+      s.combined<T>(PhaseKind::cover, axis, core::kCovers, b, {k, n}, most);
       copy(most, static_cast<size_t>(n), to + k);
     });
   };
@@ -133,7 +133,7 @@ void run_cautious(const Subject& s, PhaseKind phase, const Tile& tile) {
     const auto agreement = [=](size_t k, auto at)
                                CAME_LANES { return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), sign)); };
     if (phase == PhaseKind::agreement) {
-      s.partial<T>(phase, tile).last_scalar() += sum_over<T>(span.n, agreement);
+      s.partial<T>(phase, tile).agreements() += sum_over<T>(span.n, agreement);
     } else {
       const Vec<T> factor = set(static_cast<T>(s.lr * s.derived(b).direction));
       move_param<T>(s, span, s.lr * s.o.weight_decay, [=](size_t k, auto at) CAME_LANES {

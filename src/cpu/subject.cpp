@@ -50,28 +50,27 @@ Storage Subject::find_state(const char* name) const {
   return {};
 }
 
-double Subject::tile_scalars(PhaseKind phase, Range tiles, int64_t k) const {
-  const int64_t index = k < 0 ? slot(phase).shape.scalars + k : k;
+double Subject::tile_scalars(Range tiles, int64_t k) const {
   double sum = 0;
   for (int64_t x = tiles.begin; x < tiles.begin + tiles.count; ++x) {
-    sum += (static_cast<const double*>(step_.workspace) + plan.tiles[static_cast<size_t>(x)].partial)[index];
+    sum += (static_cast<const double*>(step_.workspace) + plan.tiles[static_cast<size_t>(x)].partial)[k];
   }
   return sum;
 }
 
 double Subject::scalar(PhaseKind phase, int64_t b, int64_t k) const {
-  if (!t.sharded) return tile_scalars(phase, tiles_of(b), k);
+  if (!t.sharded) return tile_scalars(tiles_of(b), k);
   const core::ReductionShape& shape = slot(phase).shape;
-  return reduced(phase, b)[shape.size(t.view.rows, t.view.cols) - (k < 0 ? -k : shape.scalars - k)];
+  return reduced(phase, b)[shape.rows * t.view.rows + shape.cols * t.view.cols + k];
 }
 
 double Subject::total(PhaseKind phase, int64_t k) const {
-  if (!t.sharded) return tile_scalars(phase, t.tiles, k);
+  if (!t.sharded) return tile_scalars(t.tiles, k);
   const core::ReductionShape& shape = slot(phase).shape;
   const int64_t size = shape.size(t.view.rows, t.view.cols);
   double sum = 0;
   for (int64_t block = 0; block < t.slot_blocks; ++block) {
-    sum += slot_data(phase)[(block + 1) * size - (k < 0 ? -k : shape.scalars - k)];
+    sum += slot_data(phase)[(block + 1) * size - shape.scalars + k];
   }
   return sum;
 }
@@ -90,7 +89,7 @@ void Subject::combine_vectors(PhaseKind phase) const {
     for (int64_t v = 0; v < shape.cols; ++v, into += t.view.cols) {
       combine_tiles<T>(phase, Axis::cols, v, b, {0, t.local.cols.count}, into + t.local.cols.begin);
     }
-    for (int64_t k = 0; k < shape.scalars; ++k) into[k] = tile_scalars(phase, tiles_of(b), k);
+    for (int64_t k = 0; k < shape.scalars; ++k) into[k] = tile_scalars(tiles_of(b), k);
   }
 }
 
@@ -112,7 +111,10 @@ void Subject::clear(PhaseKind phase, const Tile& tile) const {
 
 void finish_agreement(const Subject& s, PhaseKind phase) {
   double factor = 1;
-  if (s.o.cautious != 0) factor = s.elements() / std::max(s.total(phase, -1), 1e-3 * s.elements());
+  if (s.o.cautious != 0) {
+    const double count = s.total(phase, core::agreement_scalar(s.shape(phase)));
+    factor = s.elements() / std::max(count, 1e-3 * s.elements());
+  }
   for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).direction = factor;
 }
 

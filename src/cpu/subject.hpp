@@ -38,12 +38,12 @@ struct Partial {
   T* cols;
   int64_t n;
   int64_t m;
-  int64_t scalar_count;
+  const core::ReductionShape& shape;
 
   [[nodiscard]] T* row(int64_t v) const { return rows + v * n; }
   [[nodiscard]] T* col(int64_t v) const { return cols + v * m; }
-  /// Scalars of an option come last.
-  [[nodiscard]] double& last_scalar() const { return scalars[scalar_count - 1]; }
+  [[nodiscard]] double& agreements() const { return scalars[core::agreement_scalar(shape)]; }
+  [[nodiscard]] double& parameter_squares() const { return scalars[core::parameter_squares_scalar(shape)]; }
 };
 
 enum class Axis { rows, cols };
@@ -83,10 +83,10 @@ class Subject {
 
   template <class T>
   [[nodiscard]] Partial<T> partial(PhaseKind phase, const Tile& tile) const {
-    const core::ReductionShape& shape = slot(phase).shape;
+    const core::ReductionShape& shape = this->shape(phase);
     double* scalars = static_cast<double*>(step_.workspace) + tile.partial;
     T* rows = reinterpret_cast<T*>(scalars + shape.scalars);
-    return {scalars, rows, rows + shape.rows * tile.rows.count, tile.rows.count, tile.cols.count, shape.scalars};
+    return {scalars, rows, rows + shape.rows * tile.rows.count, tile.rows.count, tile.cols.count, shape};
   }
   /// The number per column that waits in the workspace for all tiles; null where a worker owns the columns.
   template <class T>
@@ -99,9 +99,10 @@ class Subject {
   /// Vector v of a phase over rows or columns of local matrix b, combined; `range` is local.  In f64, in tile order.
   template <class T>
   void combined(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
-  /// A combined scalar of local matrix b, or of the whole tensor; k counts from the end if negative.
+  /// A combined scalar of local matrix b, or of the whole tensor.
   [[nodiscard]] double scalar(PhaseKind phase, int64_t b, int64_t k) const;
   [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
+  [[nodiscard]] const core::ReductionShape& shape(PhaseKind phase) const { return slot(phase).shape; }
   /// The whole slot of local matrix b, all-reduced; sharded tensors only.
   [[nodiscard]] const double* reduced(PhaseKind phase, int64_t b) const {
     const int64_t block = t.block_per_matrix() ? t.local.batch.begin + b : 0;
@@ -123,7 +124,7 @@ class Subject {
     const int64_t each = t.tiles.count / t.local.batch.count;
     return {t.tiles.begin + b * each, each};
   }
-  [[nodiscard]] double tile_scalars(PhaseKind phase, Range tiles, int64_t k) const;
+  [[nodiscard]] double tile_scalars(Range tiles, int64_t k) const;
   template <class T>
   void combine_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
   template <class T>
@@ -172,7 +173,7 @@ CAME_CPU_INLINE void Subject::combined(PhaseKind phase, Axis axis, int64_t v, in
   std::copy_n(reduced(phase, b) + skip + range.begin, range.count, to);
 }
 
-/// Writes derived().direction from the number of agreeing elements that `phase` counted in its last scalar.
+/// Writes derived().direction from the number of agreeing elements that `phase` counted.
 void finish_agreement(const Subject& s, PhaseKind phase);
 
 /// The phases of one optimizer, for one instruction set.

@@ -39,7 +39,8 @@ class Update {
     if (!s.t.factored) return run_full(tile, out);
     switch (s.t.owner) {
       case Owner::rows:
-        visit_rows({tile.batch.begin, tile.rows, tile.cols, out.col(0)}, out.col(1), out.scalars[0]);
+        visit_rows({tile.batch.begin, tile.rows, tile.cols, out.col(core::kSquares)}, out.col(core::kWeightedSquares),
+                   out.scalars[core::kRowAverages]);
         break;
       case Owner::matrix:
         for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) run_matrix(b, tile, out);
@@ -61,13 +62,13 @@ class Update {
       if (s.t.block_per_matrix() && s.t.owner != Owner::none) sum_of_squares += mean * weighted_sum(b);
     }
     if (needs_rms_phase()) return;
-    clip(s.t.block_per_matrix() ? sum_of_squares : s.total(PhaseKind::statistics, 0));
+    clip(s.t.block_per_matrix() ? sum_of_squares : s.total(PhaseKind::statistics, core::kUpdateSquares));
   }
 
   /// Where a worker owns neither rows nor columns, the RMS takes a visit of its own.
   inline void run_rms(const Tile& tile) const {
     if (!needs_rms_phase()) return;
-    double& sum = s.partial<T>(PhaseKind::rms, tile).scalars[0];
+    double& sum = s.partial<T>(PhaseKind::rms, tile).scalars[core::kUpdateSquares];
     for_panels(factors, tile, [&](int64_t b, Range rows, Range cols, const T* col) {
       for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) {
         const Vec<T> row = set(row_factor(b, i, kRmsScale));
@@ -84,7 +85,7 @@ class Update {
   }
 
   inline void finish_rms() const {
-    if (needs_rms_phase()) clip(s.total(PhaseKind::rms, 0) / (kRmsScale * kRmsScale));
+    if (needs_rms_phase()) clip(s.total(PhaseKind::rms, core::kUpdateSquares) / (kRmsScale * kRmsScale));
   }
 
   /// What the gradients of row i are multiplied with, beside the column's reciprocal root, to give the clipped update.
@@ -206,8 +207,8 @@ class Update {
     double sum_of_rows = 0;
     visit_rows({b, tile.rows, tile.cols, sums}, weighted, sum_of_rows);
     factors.average_cols(b, tile.cols, sums);
-    out.scalars[0] += sum_of_rows / static_cast<double>(tile.rows.count) *
-                      divided(weighted, factors.col + s.col_at(b, 0), tile.cols.count);
+    out.scalars[core::kUpdateSquares] += sum_of_rows / static_cast<double>(tile.rows.count) *
+                                         divided(weighted, factors.col + s.col_at(b, 0), tile.cols.count);
   }
 
   HWY_INLINE void run_columns(const Tile& tile, const Partial<T>& out) const {
@@ -233,14 +234,14 @@ class Update {
           plain.add(k, square(value));
           weighted.add(k, square(hn::Mul(value, at.load(weights + k))));
         });
-        out.row(0)[i - tile.rows.begin] += static_cast<T>(plain.total());
-        out.row(1)[i - tile.rows.begin] += static_cast<T>(weighted.total());
+        out.row(core::kSquares)[i - tile.rows.begin] += static_cast<T>(plain.total());
+        out.row(core::kWeightedSquares)[i - tile.rows.begin] += static_cast<T>(weighted.total());
       }
     });
   }
 
   HWY_INLINE void run_split(const Tile& tile, const Partial<T>& out) const {
-    const Panel<T> panel{tile.batch.begin, tile.rows, tile.cols, out.col(0)};
+    const Panel<T> panel{tile.batch.begin, tile.rows, tile.cols, out.col(core::kSquares)};
     for_row_blocks(tile.rows, [&](int64_t i, auto count) {
       constexpr size_t R = decltype(count)::value;
       double sums[R] = {};
@@ -249,7 +250,7 @@ class Update {
       sum_cols<R>(panel, i, none, nullptr);
       for (size_t r = 0; r < R; ++r) {
         const int64_t row = i + static_cast<int64_t>(r);
-        out.row(0)[row - tile.rows.begin] = static_cast<T>(sums[r]);
+        out.row(core::kSquares)[row - tile.rows.begin] = static_cast<T>(sums[r]);
         factors.add_share(out, panel.b, row, tile.cols.count);
       }
     });
@@ -263,7 +264,7 @@ class Update {
       HWY_ALIGN T scratch[kChunk];
       const T* g = open(s.grad, span, scratch);
       T* v = full + s.grad.at(span);
-      out.scalars[0] += sum_over<T>(span.n, [&](size_t j, auto at) CAME_LANES {
+      out.scalars[core::kUpdateSquares] += sum_over<T>(span.n, [&](size_t j, auto at) CAME_LANES {
         const Vec<T> value = at.load(g + j);
         const Vec<T> mean = blend(at.load(v + j), rate, hn::Add(x(value, scale), eps));
         at.store(mean, v + j);
@@ -280,7 +281,8 @@ class Update {
     double weighted[kChunk];
     double sum = 0;
     for_chunks({0, by_rows ? local.cols.count : local.rows.count}, [&](int64_t k, int64_t n) {
-      s.combined<T>(PhaseKind::statistics, by_rows ? Axis::cols : Axis::rows, 1, b, {k, n}, weighted);
+      s.combined<T>(PhaseKind::statistics, by_rows ? Axis::cols : Axis::rows, core::kWeightedSquares, b, {k, n},
+                    weighted);
       sum += divided(weighted, statistic + k, n);
     });
     return sum;

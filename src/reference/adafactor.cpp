@@ -17,8 +17,8 @@ double rate(const Subject& s) {
     rate = std::min(s.o.warmup_init != 0 ? 1e-6 * s.count : 1e-2, 1 / std::sqrt(s.count));
   }
   if (s.o.scale_parameter != 0) {
-    const double rms = std::sqrt(s.total(PhaseKind::statistics, -1) / s.elements());
-    rate *= std::max(s.o.eps2, rms);
+    const int scalar = core::parameter_squares_scalar(s.shape(PhaseKind::statistics));
+    rate *= std::max(s.o.eps2, std::sqrt(s.total(PhaseKind::statistics, scalar) / s.elements()));
   }
   return rate;
 }
@@ -28,7 +28,7 @@ void run_statistics(const Subject& s, const Tile& tile, const Block& out) {
   if (s.o.scale_parameter == 0) return;
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double p = s.param(b, i, j);
-    out.last_scalar() += p * p;
+    out.parameter_squares() += p * p;
   });
 }
 
@@ -41,7 +41,7 @@ void run_momentum(const Subject& s, const Tile& tile, const Block* out) {
   momentum.update(
       tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, factor * update(b, i, j)); },
       [&](int64_t b, int64_t i, int64_t j, double m) {
-        if (out != nullptr && s.o.cautious != 0) out->last_scalar() += agrees(m, s.grad(b, i, j));
+        if (out != nullptr && s.o.cautious != 0) out->agreements() += agrees(m, s.grad(b, i, j));
       });
 }
 

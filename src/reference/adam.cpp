@@ -24,7 +24,7 @@ void run_moments(const Subject& s, const Tile& tile, const Block* out) {
   Moment::first(s).update(
       tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, gradient(s, b, i, j)); },
       [&](int64_t b, int64_t i, int64_t j, double m) {
-        if (out != nullptr && s.o.cautious != 0) out->last_scalar() += agrees(m, gradient(s, b, i, j));
+        if (out != nullptr && s.o.cautious != 0) out->agreements() += agrees(m, gradient(s, b, i, j));
       });
 }
 

@@ -32,7 +32,7 @@ const Kernel& kernel_of(Algorithm algorithm) {
 void run_norm(const Subject& s, const Tile& tile, const Block& out) {
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double g = s.grad(b, i, j);
-    out.scalar(0) += g * g;
+    out.scalar(core::kGradientSquares) += g * g;
   });
 }
 

@@ -19,7 +19,7 @@ void run_momentum(const Subject& s, const Tile& tile, const Block& out) {
   momentum.update(
       tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, update(b, i, j)); },
       [&](int64_t b, int64_t i, int64_t j, double m) {
-        if (s.o.cautious != 0) out.last_scalar() += agrees(m, s.grad(b, i, j));
+        if (s.o.cautious != 0) out.agreements() += agrees(m, s.grad(b, i, j));
       });
   const auto residual = [&](int64_t b, int64_t i, int64_t j) {
     const double difference = update(b, i, j) - momentum.get(b, i, j);

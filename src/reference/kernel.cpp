@@ -57,19 +57,17 @@ const double* Subject::rows(PhaseKind phase, int64_t v, int64_t b) const {
 }
 
 const double* Subject::cols(PhaseKind phase, int64_t v, int64_t b) const {
-  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
-  return slot(phase, t.local.batch.begin + b) + shape.rows * t.view.rows + v * t.view.cols;
+  return slot(phase, t.local.batch.begin + b) + shape(phase).rows * t.view.rows + v * t.view.cols;
 }
 
-const double* Subject::scalars(PhaseKind phase, int64_t b) const {
-  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
-  return slot(phase, t.local.batch.begin + b) + shape.rows * t.view.rows + shape.cols * t.view.cols;
+double Subject::scalar(PhaseKind phase, int64_t k, int64_t b) const {
+  const core::ReductionShape& s = shape(phase);
+  return slot(phase, t.local.batch.begin + b)[s.rows * t.view.rows + s.cols * t.view.cols + k];
 }
 
 double Subject::total(PhaseKind phase, int64_t k) const {
-  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
-  const int64_t size = shape.size(t.view.rows, t.view.cols);
-  const int64_t index = size - shape.scalars + (k < 0 ? shape.scalars + k : k);
+  const core::ReductionShape& s = shape(phase);
+  const int64_t index = s.rows * t.view.rows + s.cols * t.view.cols + k;
   double sum = 0;
   for (int64_t block = 0; block < t.slot_blocks; ++block) sum += slot(phase, block)[index];
   return sum;
@@ -82,7 +80,10 @@ Derived& Subject::derived(int64_t b) const {
 
 void finish_agreement(const Subject& s, PhaseKind phase) {
   double factor = 1;
-  if (s.o.cautious != 0) factor = s.elements() / std::max(s.total(phase, -1), 1e-3 * s.elements());
+  if (s.o.cautious != 0) {
+    const double count = s.total(phase, core::agreement_scalar(s.shape(phase)));
+    factor = s.elements() / std::max(count, 1e-3 * s.elements());
+  }
   for (int64_t b = 0; b < s.derived_count(); ++b) s.derived(b).direction = factor;
 }
 

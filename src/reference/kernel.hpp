@@ -24,7 +24,8 @@ class Block {
   double& scalar(int64_t k) const {
     return data_[shape_.size(tile_.rows.count, tile_.cols.count) - shape_.scalars + k];
   }
-  double& last_scalar() const { return scalar(shape_.scalars - 1); }
+  double& agreements() const { return scalar(core::agreement_scalar(shape_)); }
+  double& parameter_squares() const { return scalar(core::parameter_squares_scalar(shape_)); }
 
  private:
   double* data_;
@@ -66,9 +67,12 @@ class Subject {
   /// Results of an earlier phase for local matrix b after its reduction; vectors run over the whole matrix.
   [[nodiscard]] const double* rows(PhaseKind phase, int64_t v, int64_t b) const;
   [[nodiscard]] const double* cols(PhaseKind phase, int64_t v, int64_t b) const;
-  [[nodiscard]] const double* scalars(PhaseKind phase, int64_t b) const;
-  /// Sum of a scalar over all blocks of the slot; k counts from the end if negative.
+  [[nodiscard]] double scalar(PhaseKind phase, int64_t k, int64_t b) const;
+  /// Sum of a scalar over all blocks of the slot.
   [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
+  [[nodiscard]] const core::ReductionShape& shape(PhaseKind phase) const {
+    return t.slots[static_cast<size_t>(plan.find(phase))].shape;
+  }
 
   [[nodiscard]] Derived& derived(int64_t b) const;
   /// Number of different derived(b): as many as matrices here, or one.
@@ -109,7 +113,7 @@ inline double agrees(double direction, double gradient) {
   return (direction > 0 && gradient > 0) || (direction < 0 && gradient < 0) ? 1.0 : 0.0;
 }
 
-/// Writes derived().direction from the number of agreeing elements that `phase` counted in its last scalar.
+/// Writes derived().direction from the number of agreeing elements that `phase` counted.
 void finish_agreement(const Subject& s, PhaseKind phase);
 
 /// The phases of one optimizer.

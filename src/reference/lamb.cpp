@@ -45,16 +45,16 @@ void run_moments(const Subject& s, const Tile& tile, const Block& out) {
       [&](int64_t b, int64_t i, int64_t j, double) {
         const double p = s.param(b, i, j);
         const double u = direction(b, i, j);
-        out.scalar(0) += p * p;
-        out.scalar(1) += u * u;
+        out.scalar(core::kLambParameterSquares) += p * p;
+        out.scalar(core::kLambUpdateSquares) += u * u;
       });
 }
 
 /// The trust ratio: (23).
 void finish(const Subject& s, PhaseKind done) {
   if (done != PhaseKind::moments) return;
-  const double param_norm = std::sqrt(s.total(PhaseKind::moments, 0));
-  const double update_norm = std::sqrt(s.total(PhaseKind::moments, 1));
+  const double param_norm = std::sqrt(s.total(PhaseKind::moments, core::kLambParameterSquares));
+  const double update_norm = std::sqrt(s.total(PhaseKind::moments, core::kLambUpdateSquares));
   const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
   for (int64_t b = 0; b < s.derived_count(); ++b) s.derived(b).direction = ratio;
 }

@@ -108,11 +108,11 @@ void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X
         for (int64_t j = j0; j < j0 + m; ++j) {
           const double value = x(b, i, j);
           sum += value;
-          out.col(0, j) += value;
+          out.col(core::kSums, j) += value;
         }
         const int64_t k = s.row_at(b, i);
         row.set(k, ema(row.get(k), beta, sum / whole_cols + eps));
-        out.scalar(0) += row.get(k);
+        out.scalar(core::kRowAverages) += row.get(k);
       }
       break;
     case Owner::columns:
@@ -121,7 +121,7 @@ void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X
         for (int64_t i = i0; i < i0 + n; ++i) {
           const double value = x(b, i, j);
           sum += value;
-          out.row(0, i) += value;
+          out.row(core::kSums, i) += value;
         }
         const int64_t k = s.col_at(b, j);
         col.set(k, ema(col.get(k), beta, sum / whole_rows + eps));
@@ -134,11 +134,11 @@ void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X
       for (int64_t i = i0; i < i0 + n; ++i) {
         for (int64_t j = j0; j < j0 + m; ++j) {
           const double value = x(b, i, j);
-          out.row(0, i) += value;
-          out.col(0, j) += value;
+          out.row(core::kSums, i) += value;
+          out.col(core::kSums, j) += value;
         }
         // Every holder of a part of row i adds its share of the old average: together, the whole.
-        out.scalar(0) += row.get(s.row_at(b, i)) * static_cast<double>(m) / whole_cols;
+        out.scalar(core::kRowAverages) += row.get(s.row_at(b, i)) * static_cast<double>(m) / whole_cols;
       }
       break;
   }

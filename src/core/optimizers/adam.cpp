@@ -30,7 +30,7 @@ std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool) {
 }
 
 ReductionShape reduction(const came_options& o, const Tensor&, PhaseKind phase) {
-  return {0, 0, phase == PhaseKind::moments ? o.cautious : 0};
+  return {.scalars = phase == PhaseKind::moments ? o.cautious : 0};
 }
 
 }  // namespace

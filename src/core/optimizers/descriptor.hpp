@@ -21,8 +21,7 @@ struct Descriptor {
   std::vector<State> (*states)(const came_options& options, const Tensor& tensor);
   /// Phases of a plan over these groups; `split` if some matrix is owned neither by rows nor by columns.
   std::vector<PhaseKind> (*phases)(const std::vector<came_options>& groups, bool split);
-  /// What a phase leaves to reduce for one parameter.  Scalars of an option (the count of `cautious`, the squared norm
-  /// of `scale_parameter`) come last, so that kernels find them from the end.
+  /// What a phase leaves to reduce for one parameter: core/reduction.hpp.
   ReductionShape (*reduction)(const came_options& options, const Tensor& tensor, PhaseKind phase);
 };
 
@@ -48,9 +47,6 @@ void add_momentum(std::vector<State>& list, const came_options& options, const T
 void add_second_moment(std::vector<State>& list, const came_options& options, const Tensor& tensor);
 /// Is a moment stored as codes, in blocks of a row?
 bool has_codes(const came_options& options);
-
-/// What the statistics of a factored matrix leave to reduce.  `weighted` adds what the RMS follows from.
-ReductionShape factor_reduction(const Tensor& tensor, bool weighted);
 
 bool any_group(const std::vector<came_options>& groups, int32_t came_options::*flag);
 
