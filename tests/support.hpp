@@ -55,7 +55,7 @@ class Buffer {
 };
 
 inline const std::vector<std::string>& all_words() {
-  static const std::vector<std::string> words{"came", "adafactor", "adam", "adamw", "lamb", "sm3"};
+  static const std::vector<std::string> words = algorithm_words();
   return words;
 }
 

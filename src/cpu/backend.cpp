@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/message.hpp"
+#include "core/optimizers/registry.hpp"
 #include "core/step.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/parallel.hpp"
@@ -21,20 +21,9 @@ constexpr int64_t kWave = int64_t{1} << 19;
 constexpr int64_t kWorthwhile = int64_t{1} << 15;
 
 const Kernel& kernel_of(Algorithm algorithm, Target target) {
-  switch (algorithm) {
-    case Algorithm::came:
-      return came_kernel(target);
-    case Algorithm::adafactor:
-      return adafactor_kernel(target);
-    case Algorithm::adam:
-    case Algorithm::adamw:
-      return adam_kernel(target);
-    case Algorithm::lamb:
-      return lamb_kernel(target);
-    case Algorithm::sm3:
-      return sm3_kernel(target);
-  }
-  core::fail(Status::internal, "no kernel for algorithm ", static_cast<int>(algorithm));
+  using Choose = const Kernel& (*)(Target);
+  static constexpr Choose table[] = {came_kernel, adafactor_kernel, adam_kernel, adam_kernel, lamb_kernel, sm3_kernel};
+  return core::entry_of(algorithm, table)(target);
 }
 
 int64_t elements_of(const Tile& tile) { return tile.batch.count * tile.rows.count * tile.cols.count; }
@@ -170,8 +159,12 @@ void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
 namespace came::core {
 
 const Backend& cpu_backend() {
-  static constexpr Tiling tiling{int64_t{1} << 16, int64_t{1} << 16, 256, 1, true};
-  static constexpr Backend backend{"cpu", CAME_DEVICE_CPU, tiling, cpu::run_phases};
+  static constexpr Backend backend{
+      .name = "cpu",
+      .device = CAME_DEVICE_CPU,
+      .tiling = {.elements = int64_t{1} << 16, .cols = int64_t{1} << 16, .least = 256, .lean = true},
+      .run_phases = cpu::run_phases,
+  };
   return backend;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/message.hpp"
+#include "core/optimizers/registry.hpp"
 #include "core/step.hpp"
 #include "cuda/begin.hpp"
 #include "cuda/kernels.hpp"
@@ -20,20 +21,10 @@ namespace {
 constexpr uint64_t kAlignment = 16;
 
 const Kernels& kernels_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::came:
-      return came_kernels();
-    case Algorithm::adafactor:
-      return adafactor_kernels();
-    case Algorithm::adam:
-    case Algorithm::adamw:
-      return adam_kernels();
-    case Algorithm::lamb:
-      return lamb_kernels();
-    case Algorithm::sm3:
-      return sm3_kernels();
-  }
-  core::fail(Status::internal, "no kernels for algorithm ", static_cast<int>(algorithm));
+  using Find = const Kernels& (*)();
+  static constexpr Find table[] = {came_kernels, adafactor_kernels, adam_kernels,
+                                   adam_kernels, lamb_kernels,      sm3_kernels};
+  return core::entry_of(algorithm, table)();
 }
 
 bool on_device(const came_tensor* scalar) { return scalar != nullptr && scalar->device == CAME_DEVICE_CUDA; }
@@ -270,9 +261,15 @@ int64_t extra_workspace(const core::Plan& plan) { return room_in_all(plan); }
 namespace came::core {
 
 const Backend& cuda_backend() {
-  static constexpr Tiling tiling{int64_t{1} << 15, int64_t{1} << 15, 256, 4, true};
   static constexpr Backend backend{
-      "cuda", CAME_DEVICE_CUDA, tiling, cuda::run_phases, cuda::extra_workspace, cuda::make_tables, cuda::table_bytes};
+      .name = "cuda",
+      .device = CAME_DEVICE_CUDA,
+      .tiling = {.elements = int64_t{1} << 15, .cols = int64_t{1} << 15, .least = 256, .pieces = 4, .lean = true},
+      .run_phases = cuda::run_phases,
+      .extra_workspace = cuda::extra_workspace,
+      .make_tables = cuda::make_tables,
+      .table_bytes = cuda::table_bytes,
+  };
   return backend;
 }
 

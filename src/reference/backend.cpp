@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/message.hpp"
+#include "core/optimizers/registry.hpp"
 #include "core/step.hpp"
 #include "reference/kernel.hpp"
 
@@ -13,20 +13,8 @@ namespace came::reference {
 namespace {
 
 const Kernel& kernel_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::came:
-      return kCame;
-    case Algorithm::adafactor:
-      return kAdafactor;
-    case Algorithm::adam:
-    case Algorithm::adamw:
-      return kAdam;
-    case Algorithm::lamb:
-      return kLamb;
-    case Algorithm::sm3:
-      return kSm3;
-  }
-  core::fail(Status::internal, "no kernel for algorithm ", static_cast<int>(algorithm));
+  static constexpr const Kernel* table[] = {&kCame, &kAdafactor, &kAdam, &kAdam, &kLamb, &kSm3};
+  return *core::entry_of(algorithm, table);
 }
 
 void run_norm(const Subject& s, const Tile& tile, const Block& out) {
@@ -81,7 +69,12 @@ namespace came::core {
 
 const Backend& reference_backend() {
   constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();
-  static constexpr Backend backend{"reference", CAME_DEVICE_CPU, {kWhole, kWhole}, reference::run_phases};
+  static constexpr Backend backend{
+      .name = "reference",
+      .device = CAME_DEVICE_CPU,
+      .tiling = {.elements = kWhole, .cols = kWhole},
+      .run_phases = reference::run_phases,
+  };
   return backend;
 }
 

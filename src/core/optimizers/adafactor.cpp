@@ -54,6 +54,14 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 
 }  // namespace
 
-const Descriptor kAdafactorDescriptor{"adafactor", true, true, set_defaults, states, phases, reduction};
+const Descriptor kAdafactorDescriptor{
+    .word = "adafactor",
+    .factored = true,
+    .column_factors = true,
+    .set_defaults = set_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

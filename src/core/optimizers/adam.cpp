@@ -35,7 +35,19 @@ ReductionShape reduction(const came_options& o, const Tensor&, PhaseKind phase) 
 
 }  // namespace
 
-const Descriptor kAdamDescriptor{"adam", false, false, set_adam_defaults, states, phases, reduction};
-const Descriptor kAdamwDescriptor{"adamw", false, false, set_adamw_defaults, states, phases, reduction};
+const Descriptor kAdamDescriptor{
+    .word = "adam",
+    .set_defaults = set_adam_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
+const Descriptor kAdamwDescriptor{
+    .word = "adamw",
+    .set_defaults = set_adamw_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

@@ -54,6 +54,14 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 
 }  // namespace
 
-const Descriptor kCameDescriptor{"came", true, true, set_defaults, states, phases, reduction};
+const Descriptor kCameDescriptor{
+    .word = "came",
+    .factored = true,
+    .column_factors = true,
+    .set_defaults = set_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

@@ -1,4 +1,4 @@
-// What the descriptors share: shapes of statistics, reductions of factored averages.
+// Which descriptor is whose, and what they share: state tensors and their shapes.
 #include "core/optimizers/descriptor.hpp"
 
 #include <algorithm>
@@ -12,21 +12,10 @@
 namespace came::core {
 
 const Descriptor& descriptor(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::came:
-      return kCameDescriptor;
-    case Algorithm::adafactor:
-      return kAdafactorDescriptor;
-    case Algorithm::adam:
-      return kAdamDescriptor;
-    case Algorithm::adamw:
-      return kAdamwDescriptor;
-    case Algorithm::lamb:
-      return kLambDescriptor;
-    case Algorithm::sm3:
-      return kSm3Descriptor;
-  }
-  fail(Status::internal, "no descriptor for algorithm ", static_cast<int>(algorithm));
+  static constexpr const Descriptor* table[] = {
+      &kCameDescriptor, &kAdafactorDescriptor, &kAdamDescriptor, &kAdamwDescriptor, &kLambDescriptor, &kSm3Descriptor,
+  };
+  return *entry_of(algorithm, table);
 }
 
 DType statistics_dtype(const Tensor& tensor) { return tensor.dtype == DType::f64 ? DType::f64 : DType::f32; }

@@ -4,25 +4,24 @@
 
 #include <vector>
 
+#include "core/optimizers/registry.hpp"
 #include "core/plan.hpp"
 
 namespace came::core {
 
-inline constexpr came_algorithm kAlgorithms = 6;
-
 struct Descriptor {
-  const char* word;
+  const char* word = nullptr;
   /// Keeps row and column statistics of matrices.
-  bool factored;
+  bool factored = false;
   /// Divides by their roots.
-  bool column_factors;
-  void (*set_defaults)(came_options& options);
+  bool column_factors = false;
+  void (*set_defaults)(came_options& options) = nullptr;
   /// State tensors of one parameter, without their byte counts.
-  std::vector<State> (*states)(const came_options& options, const Tensor& tensor);
+  std::vector<State> (*states)(const came_options& options, const Tensor& tensor) = nullptr;
   /// Phases of a plan over these groups; `split` if some matrix is owned neither by rows nor by columns.
-  std::vector<PhaseKind> (*phases)(const std::vector<came_options>& groups, bool split);
+  std::vector<PhaseKind> (*phases)(const std::vector<came_options>& groups, bool split) = nullptr;
   /// What a phase leaves to reduce for one parameter: core/reduction.hpp.
-  ReductionShape (*reduction)(const came_options& options, const Tensor& tensor, PhaseKind phase);
+  ReductionShape (*reduction)(const came_options& options, const Tensor& tensor, PhaseKind phase) = nullptr;
 };
 
 const Descriptor& descriptor(Algorithm algorithm);

@@ -28,6 +28,12 @@ ReductionShape reduction(const came_options&, const Tensor&, PhaseKind phase) {
 
 }  // namespace
 
-const Descriptor kLambDescriptor{"lamb", false, false, set_defaults, states, phases, reduction};
+const Descriptor kLambDescriptor{
+    .word = "lamb",
+    .set_defaults = set_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

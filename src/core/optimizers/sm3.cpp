@@ -38,6 +38,13 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 
 }  // namespace
 
-const Descriptor kSm3Descriptor{"sm3", true, false, set_defaults, states, phases, reduction};
+const Descriptor kSm3Descriptor{
+    .word = "sm3",
+    .factored = true,
+    .set_defaults = set_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core
