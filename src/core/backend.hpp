@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/plan.hpp"
+#include "core/tiles.hpp"
 
 namespace came::core {
 

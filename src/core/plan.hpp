@@ -4,8 +4,8 @@
 // Reduction tree: every tile writes one block of partial results; blocks are combined in f64 in tile order into the
 // slot of their tensor; slots of sharded tensors come first, by reduce group, so that the ranks of a group all-reduce
 // one contiguous run per phase. A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars;
-// or, where no vectors are reduced, one set of scalars for the whole tensor.  A lean backend combines the blocks of a
-// tensor that is not sharded where it uses them, so such a tensor has no slots.
+// or, where no vectors are reduced, one set of scalars for the whole tensor.  A backend that reduces in place needs no
+// slots for tensors that are not sharded.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 namespace came::core {
 
 struct Backend;
+struct Tiling;
 
 /// One state tensor of a parameter.
 struct State {
@@ -57,12 +58,12 @@ struct Tensor {
   MatrixView view;
   Local local;
   std::vector<State> states;
-  int64_t first_state = 0;     ///< Index of states[0] among all states of the plan.
-  int64_t slot_blocks = 1;     ///< Blocks in a slot: one per matrix of the whole tensor, or one.
-  int64_t first_derived = 0;   ///< Index of its first Derived among all of the plan: one per local block of a slot.
-  int64_t column_factors = 0;  ///< Lean: room for a number per column and local matrix, in the workspace, in doubles.
-  std::vector<Slot> slots;     ///< One per phase.
-  Range tiles;                 ///< Among those of the plan: matrix by matrix, rows first.
+  int64_t first_state = 0;         ///< Index of states[0] among all states of the plan.
+  int64_t slot_blocks = 1;         ///< Blocks in a slot: one per matrix of the whole tensor, or one.
+  int64_t first_derived = 0;       ///< Index of its first Derived among all of the plan: one per local block of a slot.
+  int64_t column_multipliers = 0;  ///< Where a number per column and local matrix lies in the workspace, in doubles.
+  std::vector<Slot> slots;         ///< One per phase.
+  Range tiles;                     ///< Among those of the plan: matrix by matrix, rows first.
 
   [[nodiscard]] bool block_per_matrix() const { return factored && owner != Owner::matrix; }
   /// Local matrices with a block of their own: as many as there are, or one for all.
@@ -85,18 +86,6 @@ struct Phase {
   int64_t offset = 0;         ///< In doubles.
   int64_t count = 0;          ///< Doubles of all tensors.
   std::vector<Range> shared;  ///< Doubles of the sharded tensors, per reduce group, at the front.
-};
-
-/// How a backend cuts matrices.  What a worker owns is never cut.
-struct Tiling {
-  int64_t elements = 0;  ///< Most elements of a tile,
-  int64_t cols = 0;      ///< and most columns,
-  int64_t least = 1;     ///< but this many rows (columns) where they are owned: a tile leaves a vector of the others.
-  int64_t pieces = 1;    ///< Fewer of them, if not below 64, so that there are this many tiles; if rows are very wide,
-                         ///< not below 32, and four times as many.
-  /// Partial vectors lie in the statistics' type behind the scalars, tensors that are not sharded have slots for `norm`
-  /// alone, and there is room for column factors.
-  bool lean = false;
 };
 
 struct Plan {

@@ -162,7 +162,7 @@ const Backend& cpu_backend() {
   static constexpr Backend backend{
       .name = "cpu",
       .device = CAME_DEVICE_CPU,
-      .tiling = {.elements = int64_t{1} << 16, .cols = int64_t{1} << 16, .least = 256, .lean = true},
+      .tiling = {.elements = int64_t{1} << 16, .cols = int64_t{1} << 16, .least = 256, .reduces_in_place = true},
       .run_phases = cpu::run_phases,
   };
   return backend;

@@ -89,7 +89,7 @@ struct Factors {
     const auto n = static_cast<double>(s.t.view.rows);
     double sums[kChunk];
     if (s.t.owner == Owner::matrix) return 1;
-    if (T* factors = s.column_factors<T>(b); factors != nullptr) {
+    if (T* factors = s.column_multipliers<T>(b); factors != nullptr) {
       for_chunks({0, local.cols.count}, [&](int64_t j, int64_t count) {
         s.combined<T>(phase, Axis::cols, core::kSums, b, {j, count}, sums);
         average_cols(b, {j, count}, sums);
@@ -118,7 +118,7 @@ struct Factors {
     const int64_t b = tile.batch.begin;  // the only one, unless the worker owns whole matrices
     switch (s.t.owner) {
       case Owner::rows:
-        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_factors<T>(b),
+        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_multipliers<T>(b),
               [&](int64_t i, double sum) {
                 average_row(b, i, sum);
                 out.scalars[core::kRowAverages] += static_cast<double>(row[s.row_at(b, i)]);
@@ -146,7 +146,7 @@ struct Factors {
         }
         break;
       case Owner::none:
-        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_factors<T>(b) + tile.cols.begin,
+        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_multipliers<T>(b) + tile.cols.begin,
               [&](int64_t i, double sum) {
                 out.row(core::kSums)[i - tile.rows.begin] = static_cast<T>(sum);
                 add_share(out, b, i, tile.cols.count);
@@ -167,7 +167,7 @@ template <class T, class F>
 HWY_INLINE void for_panels(const Factors<T>& by, const Tile& tile, const F& f) {
   const Subject& s = by.s;
   for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
-    if (const T* factors = s.column_factors<T>(b); factors != nullptr) {
+    if (const T* factors = s.column_multipliers<T>(b); factors != nullptr) {
       f(b, tile.rows, tile.cols, factors + tile.cols.begin);
       continue;
     }

@@ -90,10 +90,10 @@ class Subject {
   }
   /// The number per column that waits in the workspace for all tiles; null where a worker owns the columns.
   template <class T>
-  [[nodiscard]] T* column_factors(int64_t b) const {
+  [[nodiscard]] T* column_multipliers(int64_t b) const {
     if (!t.factored || t.owner == Owner::matrix || t.owner == Owner::columns) return nullptr;
     const int64_t doubles = (t.local.cols.count * static_cast<int64_t>(sizeof(T)) + 7) / 8;
-    return reinterpret_cast<T*>(static_cast<double*>(step_.workspace) + t.column_factors + b * doubles);
+    return reinterpret_cast<T*>(static_cast<double*>(step_.workspace) + t.column_multipliers + b * doubles);
   }
 
   /// Vector v of a phase over rows or columns of local matrix b, combined; `range` is local.  In f64, in tile order.

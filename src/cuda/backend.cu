@@ -264,7 +264,15 @@ const Backend& cuda_backend() {
   static constexpr Backend backend{
       .name = "cuda",
       .device = CAME_DEVICE_CUDA,
-      .tiling = {.elements = int64_t{1} << 15, .cols = int64_t{1} << 15, .least = 256, .pieces = 4, .lean = true},
+      // Tiles of 128 rows at least took 3.04 ms of a step where those of 256 took 2.86: docs/performance.md.
+      .tiling = {.elements = int64_t{1} << 15,
+                 .cols = int64_t{1} << 15,
+                 .least = 256,
+                 .tiles_of_matrix = 4,
+                 .shorter_where_wide = true,
+                 .taller_where_rows_are_many = true,
+                 .finer_where_small = true,
+                 .reduces_in_place = true},
       .run_phases = cuda::run_phases,
       .extra_workspace = cuda::extra_workspace,
       .make_tables = cuda::make_tables,

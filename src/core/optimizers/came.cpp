@@ -57,7 +57,7 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 const Descriptor kCameDescriptor{
     .word = "came",
     .factored = true,
-    .column_factors = true,
+    .column_multipliers = true,
     .set_defaults = set_defaults,
     .states = states,
     .phases = phases,

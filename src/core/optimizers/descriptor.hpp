@@ -14,7 +14,7 @@ struct Descriptor {
   /// Keeps row and column statistics of matrices.
   bool factored = false;
   /// Divides by their roots.
-  bool column_factors = false;
+  bool column_multipliers = false;
   void (*set_defaults)(came_options& options) = nullptr;
   /// State tensors of one parameter, without their byte counts.
   std::vector<State> (*states)(const came_options& options, const Tensor& tensor) = nullptr;
