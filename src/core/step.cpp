@@ -5,6 +5,7 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "algorithms/scalars.hpp"
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
@@ -187,10 +188,7 @@ double gradient_norm(const Plan& plan, int64_t phase, const came_step& step) {
 }
 
 double gradient_factor(const came_options& o, const came_step& step, double norm) {
-  const double unscale = 1 / scalar_or(step.grad_scale, 0, 1);
-  if (o.max_grad_norm == 0 || norm == 0) return unscale;
-  if (!std::isfinite(norm)) return 0;
-  return unscale * std::min(1.0, o.max_grad_norm / (norm + 1e-6));
+  return algorithms::gradient_multiplier(scalar_or(step.grad_scale, 0, 1), o.max_grad_norm, norm);
 }
 
 void raise_counters(const Plan& plan, const came_step& step) {

@@ -13,17 +13,16 @@ namespace HWY_NAMESPACE {
 namespace {
 
 /// (14)
-double beta2(const Subject& s) { return s.o.beta2_decay < 0 ? 1 - std::pow(s.count, s.o.beta2_decay) : s.o.beta2; }
+double beta2(const Subject& s) {
+  return s.o.beta2_decay < 0 ? algorithms::growing_beta2(s.count, s.o.beta2_decay) : s.o.beta2;
+}
 
 /// (15): the learning rate, relative to the step and to the size of the parameter if so asked.
 double rate(const Subject& s) {
-  double rate = s.lr;
-  if (s.o.relative_step != 0) {
-    rate = std::min(s.o.warmup_init != 0 ? 1e-6 * s.count : 1e-2, 1 / std::sqrt(s.count));
-  }
+  double rate = s.o.relative_step != 0 ? algorithms::relative_rate(s.o.warmup_init != 0, s.count) : s.lr;
   if (s.o.scale_parameter != 0) {
     const int scalar = core::parameter_squares_scalar(s.shape(PhaseKind::statistics));
-    rate *= std::max(s.o.eps2, std::sqrt(s.total(PhaseKind::statistics, scalar) / s.elements()));
+    rate *= algorithms::parameter_scale(s.o.eps2, s.total(PhaseKind::statistics, scalar), s.elements());
   }
   return rate;
 }

@@ -20,8 +20,8 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   const bool applies = phase == PhaseKind::apply;
   const bool cautious = s.o.cautious != 0;
   const double decay = s.plan.algorithm == Algorithm::adamw ? s.lr * s.o.weight_decay : 0.0;
-  const double correction1 = 1 - std::pow(s.o.beta1, s.count);
-  const double correction2 = 1 - std::pow(s.o.beta2, s.count);
+  const double correction1 = algorithms::bias_correction(s.o.beta1, s.count);
+  const double correction2 = algorithms::bias_correction(s.o.beta2, s.count);
   const Vec<T> factor = set(static_cast<T>(s.factor));
   const Vec<T> sign = set(static_cast<T>(s.sign));
   const Vec<T> l2_rate = set(static_cast<T>(l2 ? s.o.weight_decay : 0.0));

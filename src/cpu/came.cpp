@@ -136,7 +136,7 @@ void run_momentum(const Subject& s, const Tile& tile) {
 /// (12)
 template <class T>
 void finish_momentum(const Subject& s) {
-  const double correction = s.o.bias_correction != 0 ? 1 - std::pow(s.o.beta3, s.count) : 1.0;
+  const double correction = s.o.bias_correction != 0 ? algorithms::bias_correction(s.o.beta3, s.count) : 1.0;
   for (int64_t b = 0; b < s.t.local_blocks(); ++b) {
     const double mean = s.t.factored ? instability<T>(s).finish(b) : 1.0;
     s.derived(b).confidence = std::sqrt(mean * correction);

@@ -15,8 +15,8 @@ namespace {
 template <class T>
 void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   const bool corrects = s.o.bias_correction != 0;
-  const double correction1 = corrects ? 1 - std::pow(s.o.beta1, s.count) : 1.0;
-  const double correction2 = corrects ? 1 - std::pow(s.o.beta2, s.count) : 1.0;
+  const double correction1 = corrects ? algorithms::bias_correction(s.o.beta1, s.count) : 1.0;
+  const double correction2 = corrects ? algorithms::bias_correction(s.o.beta2, s.count) : 1.0;
   const Vec<T> factor = set(static_cast<T>(s.factor));
   const Vec<T> sign = set(static_cast<T>(s.sign));
   const Vec<T> scale = set(static_cast<T>(1 / correction1));
@@ -70,9 +70,8 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
 template <class T>
 void finish_as(const Subject& s, PhaseKind done) {
   if (done != PhaseKind::moments) return;
-  const double param_norm = std::sqrt(s.total(PhaseKind::moments, core::kLambParameterSquares));
-  const double update_norm = std::sqrt(s.total(PhaseKind::moments, core::kLambUpdateSquares));
-  const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
+  const double ratio = algorithms::trust_ratio(s.total(PhaseKind::moments, core::kLambParameterSquares),
+                                               s.total(PhaseKind::moments, core::kLambUpdateSquares));
   for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).direction = ratio;
 }
 

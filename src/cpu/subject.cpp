@@ -113,7 +113,7 @@ void finish_agreement(const Subject& s, PhaseKind phase) {
   double factor = 1;
   if (s.o.cautious != 0) {
     const double count = s.total(phase, core::agreement_scalar(s.shape(phase)));
-    factor = s.elements() / std::max(count, 1e-3 * s.elements());
+    factor = algorithms::cautious_multiplier(s.elements(), count);
   }
   for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).direction = factor;
 }

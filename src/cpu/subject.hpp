@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "algorithms/averages.hpp"
+#include "algorithms/scalars.hpp"
 #include "core/dtype.hpp"
 #include "core/plan.hpp"
 #include "cpu/storage.hpp"

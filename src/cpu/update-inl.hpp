@@ -289,8 +289,7 @@ class Update {
   }
 
   inline void clip(double sum_of_squares) const {
-    const double rms = std::sqrt(sum_of_squares / s.elements());
-    const double ratio = rms > s.o.clip_threshold ? rms / s.o.clip_threshold : 1.0;  // a NaN does not clip
+    const double ratio = algorithms::clipping_ratio(std::sqrt(sum_of_squares / s.elements()), s.o.clip_threshold);
     for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).update /= ratio;
   }
 };

@@ -1,4 +1,6 @@
-// The reference backend: f64 arithmetic, one thread, any dtype.  What every other backend is held to.
+// The reference backend: f64 arithmetic, one thread, any dtype.  What every other backend is held to, and so its files
+// follow docs/algorithms.md alone: of src/algorithms/ they take how numbers are stored and rounded, no formula.  Only
+// the gradient's multiplier, (2), is the core's.
 #include "core/backend.hpp"
 
 #include <algorithm>

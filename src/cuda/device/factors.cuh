@@ -284,7 +284,7 @@ CAME_ROUTE void finish_agreement(const Team<Threads>& team, const Subject<T>& s,
   if (s.o.cautious != 0) {
     const double count = tiles ? static_cast<double>(s.a.agreements[s.index])
                                : scalar_total(team, s, phase, core::agreement_scalar(s.slot(phase)), false);
-    factor = s.t.elements / fmax(count, 1e-3 * s.t.elements);
+    factor = algorithms::cautious_multiplier(s.t.elements, count);
   }
   for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).direction = factor;
 }
