@@ -118,7 +118,4 @@ inline constexpr int64_t kDerived = 4;
 Plan make_plan(const std::vector<came_options>& groups, const std::vector<TensorSpec>& specs, const Backend& backend,
                int32_t device_index = 0, const Tiling* tiling = nullptr);
 
-/// Combines the tiles' blocks of a phase in host memory into the reduction buffer: in tile order, in f64.
-void combine_partials(const Plan& plan, int phase, const double* workspace, double* reductions);
-
 }  // namespace came::core

@@ -5,13 +5,13 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "algorithms/scalars.hpp"
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
 #include "core/fit.hpp"
 #include "core/float_mode.hpp"
 #include "core/message.hpp"
+#include "core/scalars.hpp"
 
 namespace came::core {
 namespace {
@@ -169,35 +169,6 @@ void check_tensor(const came_tensor& given, const std::string& label, const char
   if (given.reserved != 0) invalid(label, ": ", role, ".reserved is ", given.reserved, ", expected 0");
   const bool empty = std::find(shape, shape + ndim, 0) != shape + ndim;
   if (!empty) check_address(given.data, element_size(dtype), label, role);
-}
-
-double scalar_or(const came_tensor* scalar, int64_t index, double fallback) {
-  return scalar == nullptr ? fallback : Cells(scalar->data, static_cast<DType>(scalar->dtype)).get(index);
-}
-
-bool found_inf(const came_step& step) { return scalar_or(step.found_inf, 0, 0) != 0; }
-
-double gradient_norm(const Plan& plan, int64_t phase, const came_step& step) {
-  const int norm = plan.find(PhaseKind::norm);
-  if (norm < 0 || phase <= norm) return 0;
-  const Phase& p = plan.phases[static_cast<size_t>(norm)];
-  const double* squares = static_cast<const double*>(step.reductions) + p.offset;
-  double sum = 0;
-  for (int64_t k = 0; k < p.count; ++k) sum += squares[k];
-  return std::sqrt(sum);
-}
-
-double gradient_factor(const came_options& o, const came_step& step, double norm) {
-  return algorithms::gradient_multiplier(scalar_or(step.grad_scale, 0, 1), o.max_grad_norm, norm);
-}
-
-void raise_counters(const Plan& plan, const came_step& step) {
-  const int64_t count = step.step->ndim == 0 ? 1 : step.step->shape[0];
-  const bool one_each = count == static_cast<int64_t>(plan.tensors.size());
-  const Cells counters(step.step->data, static_cast<DType>(step.step->dtype));
-  for (int64_t k = 0; k < count; ++k) {
-    if (!one_each || is_active(step, k)) counters.set(k, counters.get(k) + 1);
-  }
 }
 
 void validate_step(const Plan& plan, const came_step& step, Tensors known) {

@@ -27,17 +27,6 @@ void check_tensor(const came_tensor& given, const std::string& label, const char
 /// A counter must be below this: above, f64 cannot count, and stochastic rounding would repeat itself.
 inline constexpr int64_t kMostSteps = int64_t{1} << 53;
 
-/// Scalars in host memory.
-double scalar_or(const came_tensor* scalar, int64_t index, double fallback);
-bool found_inf(const came_step& step);
-
-/// Norm of the unscaled gradient of the whole plan, once the norm phase is reduced; 0 before, or where no group clips.
-double gradient_norm(const Plan& plan, int64_t phase, const came_step& step);
-/// What a gradient is multiplied with: docs/algorithms.md, equation (2).
-double gradient_factor(const came_options& options, const came_step& step, double norm);
-/// Counts a step that is done: for all tensors, or for those it touched.
-void raise_counters(const Plan& plan, const came_step& step);
-
 /// The options of a tensor in this step: those that it brings, or the plan's.
 inline const came_options& options_of(const Plan& plan, const came_step& step, const Tensor& tensor) {
   return step.options != nullptr ? step.options[tensor.group] : plan.options(tensor);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/optimizers/registry.hpp"
+#include "core/scalars.hpp"
 #include "core/step.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/parallel.hpp"
@@ -60,7 +61,7 @@ class Run {
 
   [[nodiscard]] Subject subject(int64_t index, double norm) const {
     const came_options& options = core::options_of(plan_, step_, plan_.tensors[static_cast<size_t>(index)]);
-    return {plan_, step_, index, core::gradient_factor(options, step_, norm)};
+    return {plan_, step_, index, core::gradient_multiplier(options, step_, norm)};
   }
 
   void run_wave(Range tensors, Range phases, const Worker& worker) const {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/optimizers/descriptor.hpp"
+#include "core/scalars.hpp"
 #include "core/step.hpp"
 
 namespace came::cpu {
@@ -13,7 +14,7 @@ Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, doub
       t(p.tensors[static_cast<size_t>(index)]),
       o(core::options_of(p, step, t)),
       lr(core::scalar_or(step.lr, t.group, o.lr)),
-      count(core::scalar_or(step.step, step.step->ndim == 0 || step.step->shape[0] == 1 ? 0 : index, 0) + 1),
+      count(core::step_number(step, index)),
       factor(o.maximize != 0 ? -grad_factor : grad_factor),
       sign(factor > 0   ? 1.0
            : factor < 0 ? -1.0

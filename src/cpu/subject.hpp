@@ -177,12 +177,4 @@ CAME_CPU_INLINE void Subject::combined(PhaseKind phase, Axis axis, int64_t v, in
 /// Writes derived().direction from the number of agreeing elements that `phase` counted.
 void finish_agreement(const Subject& s, PhaseKind phase);
 
-/// The phases of one optimizer, for one instruction set.
-struct Kernel {
-  /// What follows, for one tensor, from the reduction after phase `done`.
-  void (*finish)(const Subject& s, PhaseKind done);
-  /// Phase `phase` on one tile; its block is zero on entry.
-  void (*run)(const Subject& s, PhaseKind phase, const Tile& tile);
-};
-
 }  // namespace came::cpu

@@ -10,6 +10,7 @@
 
 #include "core/message.hpp"
 #include "core/optimizers/registry.hpp"
+#include "core/scalars.hpp"
 #include "core/step.hpp"
 #include "cuda/begin.hpp"
 #include "cuda/kernels.hpp"

@@ -1,6 +1,7 @@
 // Adafactor: Algorithm 1 of the CAME paper and the options of the original.  docs/algorithms.md, (14) to (17).
 #include <algorithm>
 
+#include "reference/kernels.hpp"
 #include "reference/moment.hpp"
 #include "reference/update.hpp"
 

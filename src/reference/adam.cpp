@@ -1,6 +1,7 @@
 // Adam and AdamW: docs/algorithms.md, equations (18) to (21).
 #include <cmath>
 
+#include "reference/kernels.hpp"
 #include "reference/moment.hpp"
 
 namespace came::reference {

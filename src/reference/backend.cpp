@@ -8,8 +8,9 @@
 #include <limits>
 
 #include "core/optimizers/registry.hpp"
+#include "core/scalars.hpp"
 #include "core/step.hpp"
-#include "reference/kernel.hpp"
+#include "reference/kernels.hpp"
 
 namespace came::reference {
 namespace {
@@ -33,7 +34,7 @@ void run_one(const core::Plan& plan, int phase, const came_step& step) {
   const double norm = core::gradient_norm(plan, phase, step);
   const auto subject = [&](int64_t index) {
     const came_options& options = core::options_of(plan, step, plan.tensors[static_cast<size_t>(index)]);
-    return Subject(plan, step, index, core::gradient_factor(options, step, norm));
+    return Subject(plan, step, index, core::gradient_multiplier(options, step, norm));
   };
 
   if (phase > 0) {
@@ -56,7 +57,7 @@ void run_one(const core::Plan& plan, int phase, const came_step& step) {
       kernel.run(s, kind, tile, out);
     }
   }
-  core::combine_partials(plan, phase, workspace, static_cast<double*>(step.reductions));
+  reduce_partials(plan, phase, workspace, static_cast<double*>(step.reductions));
   if (static_cast<size_t>(phase) + 1 == plan.phases.size()) core::raise_counters(plan, step);
 }
 

@@ -1,4 +1,5 @@
 // CAME, Algorithm 2 of the paper: docs/algorithms.md, equations (5) to (13).
+#include "reference/kernels.hpp"
 #include "reference/moment.hpp"
 #include "reference/update.hpp"
 

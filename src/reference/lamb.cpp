@@ -1,6 +1,7 @@
 // LAMB: docs/algorithms.md, equations (22) to (24).
 #include <cmath>
 
+#include "reference/kernels.hpp"
 #include "reference/moment.hpp"
 
 namespace came::reference {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "reference/kernel.hpp"
+#include "reference/subject.hpp"
 
 namespace came::reference {
 

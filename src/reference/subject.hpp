@@ -116,18 +116,4 @@ inline double agrees(double direction, double gradient) {
 /// Writes derived().direction from the number of agreeing elements that `phase` counted.
 void finish_agreement(const Subject& s, PhaseKind phase);
 
-/// The phases of one optimizer.
-struct Kernel {
-  /// What follows, for one tensor, from the reduction after phase `done`.
-  void (*finish)(const Subject& s, PhaseKind done);
-  /// Phase `phase` on one tile; `out` is zero on entry.
-  void (*run)(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out);
-};
-
-extern const Kernel kCame;
-extern const Kernel kAdafactor;
-extern const Kernel kAdam;
-extern const Kernel kLamb;
-extern const Kernel kSm3;
-
 }  // namespace came::reference

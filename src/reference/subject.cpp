@@ -1,9 +1,10 @@
 // Access to one tensor of one step: elements, state, rounding, and the slots of earlier reductions.
-#include "reference/kernel.hpp"
+#include "reference/subject.hpp"
 
 #include <algorithm>
 #include <cstring>
 
+#include "core/scalars.hpp"
 #include "core/step.hpp"
 
 namespace came::reference {
@@ -13,7 +14,7 @@ Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, doub
       t(p.tensors[static_cast<size_t>(index)]),
       o(core::options_of(p, step, t)),
       lr(core::scalar_or(step.lr, t.group, o.lr)),
-      count(core::scalar_or(step.step, step.step->ndim == 0 || step.step->shape[0] == 1 ? 0 : index, 0) + 1),
+      count(core::step_number(step, index)),
       step_(step),
       param_(step.params[index].data, t.dtype),
       grad_(step.grads[index].data, t.grad_dtype),
