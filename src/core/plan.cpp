@@ -201,13 +201,13 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
   plan.memory.struct_size = sizeof(came_memory);
   const Descriptor& optimizer = descriptor(plan.algorithm);
 
-  int64_t derived = 0;
+  int64_t matrix_scalars = 0;
   for (size_t k = 0; k < specs.size(); ++k) {
     Tensor t = make_tensor(specs[k], k, groups, optimizer);
     t.first_state = plan.state_count;
-    t.first_derived = derived;
+    t.first_matrix_scalars = matrix_scalars;
     plan.state_count += static_cast<int64_t>(t.states.size());
-    derived += t.local_blocks();
+    matrix_scalars += t.local_blocks();
     plan.sharded = plan.sharded || t.sharded;
     checked_add(plan.memory.parameter_bytes, t.local_elements * element_size(t.dtype), t.label);
     checked_add(plan.memory.gradient_bytes, t.local_elements * element_size(t.grad_dtype), t.label);
@@ -223,8 +223,8 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
     add_tiles(plan, static_cast<int64_t>(k), cut, workspace);
     if (cut.reduces_in_place) add_column_multipliers(plan.tensors[k], optimizer, workspace);
   }
-  plan.derived_offset = workspace;
-  checked_add(workspace, checked_product(derived, kDerived, "workspace"), "workspace");
+  plan.matrix_scalars_offset = workspace;
+  checked_add(workspace, checked_product(matrix_scalars, kMatrixScalars, "workspace"), "workspace");
   plan.extra_offset = workspace;
   if (backend.extra_workspace != nullptr) checked_add(workspace, backend.extra_workspace(plan), "workspace");
   if (backend.table_bytes != nullptr) plan.memory.table_bytes = backend.table_bytes(plan);

@@ -1,7 +1,7 @@
 // The plan: a pure function from options, shapes, dtypes and a tiling to everything a step needs to know: views,
 // state layout, phases, tiles, reduction tree, workspace.  Immutable once made.
 //
-// Reduction tree: every tile writes one block of partial results; blocks are combined in f64 in tile order into the
+// Reduction tree: every tile leaves its partials; they are reduced in f64 in tile order into the
 // slot of their tensor; slots of sharded tensors come first, by reduce group, so that the ranks of a group all-reduce
 // one contiguous run per phase. A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars;
 // or, where no vectors are reduced, one set of scalars for the whole tensor.  A backend that reduces in place needs no
@@ -58,9 +58,10 @@ struct Tensor {
   MatrixView view;
   Local local;
   std::vector<State> states;
-  int64_t first_state = 0;         ///< Index of states[0] among all states of the plan.
-  int64_t slot_blocks = 1;         ///< Blocks in a slot: one per matrix of the whole tensor, or one.
-  int64_t first_derived = 0;       ///< Index of its first Derived among all of the plan: one per local block of a slot.
+  int64_t first_state = 0;  ///< Index of states[0] among all states of the plan.
+  int64_t slot_blocks = 1;  ///< Sets of numbers in a slot: one per matrix of the whole tensor, or one.
+  int64_t first_matrix_scalars =
+      0;  ///< Index of its matrix scalars among all of the plan: one per local block of a slot.
   int64_t column_multipliers = 0;  ///< Where a number per column and local matrix lies in the workspace, in doubles.
   std::vector<Slot> slots;         ///< One per phase.
   Range tiles;                     ///< Among those of the plan: matrix by matrix, rows first.
@@ -70,13 +71,13 @@ struct Tensor {
   [[nodiscard]] int64_t local_blocks() const { return block_per_matrix() ? local.batch.count : 1; }
 };
 
-/// A block of one matrix, or several whole ones, in the rank's own numbers.
+/// A rectangle of one matrix, or several whole ones, in the rank's own numbers.
 struct Tile {
   int64_t tensor = 0;
   Range batch;
   Range rows;
   Range cols;
-  int64_t partial = 0;  ///< Offset of its block in the workspace, in doubles.
+  int64_t partial = 0;  ///< Offset of its partials in the workspace, in doubles.
 };
 
 /// One phase and the reduction after it.
@@ -97,8 +98,8 @@ struct Plan {
   std::vector<Tile> tiles;
   std::vector<Phase> phases;
   int64_t state_count = 0;
-  int64_t derived_offset = 0;  ///< In the workspace, in doubles.
-  int64_t extra_offset = 0;    ///< Likewise: what the backend wants for itself.
+  int64_t matrix_scalars_offset = 0;  ///< In the workspace, in doubles.
+  int64_t extra_offset = 0;           ///< Likewise: what the backend wants for itself.
   came_memory memory{};
   bool sharded = false;
   bool has_distinct_ids = false;       ///< Each tensor one of its own, as stochastic rounding needs.
@@ -112,7 +113,7 @@ struct Plan {
 };
 
 /// Doubles of workspace in which a backend keeps what follows from a reduction, per local block of a slot.
-inline constexpr int64_t kDerived = 4;
+inline constexpr int64_t kMatrixScalars = 4;
 
 /// Makes a plan; `tiling` overrides the backend's (for tests).
 Plan make_plan(const std::vector<came_options>& groups, const std::vector<TensorSpec>& specs, const Backend& backend,

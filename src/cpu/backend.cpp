@@ -1,5 +1,5 @@
 // The CPU backend: one parallel region per call.  Tensors are taken in waves that fit the last-level cache: all phases
-// of a wave before the next, so that what one visit read the next finds there.  Within a wave every worker has a
+// of a wave before the next, so that what one pass read the next finds there.  Within a wave every worker has a
 // contiguous run of tiles, the same in every phase.  Results depend on neither waves nor workers.
 #include "core/backend.hpp"
 
@@ -76,7 +76,7 @@ class Run {
       run_tiles(tiles, phase, norm);
       if (kind(phase) == PhaseKind::norm || plan_.sharded) {
         worker.wait();
-        combine(tensors, phase, norm, worker);
+        write_slots(tensors, phase, norm, worker);
       }
     }
   }
@@ -131,11 +131,11 @@ class Run {
     }
   }
 
-  void combine(Range tensors, int64_t phase, double norm, const Worker& worker) const {
+  void write_slots(Range tensors, int64_t phase, double norm, const Worker& worker) const {
     const Range mine = tensors_of(tensors, worker);
     for (int64_t k = mine.begin; k < mine.begin + mine.count; ++k) {
       const bool shared = plan_.tensors[static_cast<size_t>(k)].sharded || kind(phase) == PhaseKind::norm;
-      if (shared) subject(k, norm).combine(kind(phase));
+      if (shared) subject(k, norm).write_slot(kind(phase));
     }
   }
 

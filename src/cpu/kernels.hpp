@@ -23,7 +23,7 @@ const char* target_name(Target target);
 struct Kernel {
   /// What follows, for one tensor, from the reduction after phase `done`.
   void (*finish)(const Subject& s, PhaseKind done);
-  /// Phase `phase` on one tile; its block is zero on entry.
+  /// Phase `phase` on one tile; its partials are zero on entry.
   void (*run)(const Subject& s, PhaseKind phase, const Tile& tile);
 };
 

@@ -1,4 +1,4 @@
-// Access to one tensor of one step, and the combination of its tiles' blocks.
+// Access to one tensor of one step, and the reduction of its tiles' partials.
 #include "cpu/subject.hpp"
 
 #include <cstring>
@@ -9,18 +9,19 @@
 
 namespace came::cpu {
 
-Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_factor)
+Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_multiplier)
     : plan(p),
       t(p.tensors[static_cast<size_t>(index)]),
       o(core::options_of(p, step, t)),
       lr(core::scalar_or(step.lr, t.group, o.lr)),
       count(core::step_number(step, index)),
-      factor(o.maximize != 0 ? -grad_factor : grad_factor),
-      sign(factor > 0   ? 1.0
-           : factor < 0 ? -1.0
-                        : 0.0),
+      multiplier(o.maximize != 0 ? -grad_multiplier : grad_multiplier),
+      sign(multiplier > 0   ? 1.0
+           : multiplier < 0 ? -1.0
+                            : 0.0),
       step_(step),
-      derived_(reinterpret_cast<Derived*>(static_cast<double*>(step.workspace) + p.derived_offset) + t.first_derived) {
+      matrix_scalars_(reinterpret_cast<MatrixScalars*>(static_cast<double*>(step.workspace) + p.matrix_scalars_offset) +
+                      t.first_matrix_scalars) {
   const auto key = [&](algorithms::Stream stream) {
     return algorithms::rounding_key(o.seed, static_cast<uint64_t>(count), t.id, stream);
   };
@@ -62,7 +63,7 @@ double Subject::tile_scalars(Range tiles, int64_t k) const {
 double Subject::scalar(PhaseKind phase, int64_t b, int64_t k) const {
   if (!t.sharded) return tile_scalars(tiles_of(b), k);
   const core::ReductionShape& shape = slot(phase).shape;
-  return reduced(phase, b)[shape.rows * t.view.rows + shape.cols * t.view.cols + k];
+  return all_reduced(phase, b)[shape.rows * t.view.rows + shape.cols * t.view.cols + k];
 }
 
 double Subject::total(PhaseKind phase, int64_t k) const {
@@ -77,7 +78,7 @@ double Subject::total(PhaseKind phase, int64_t k) const {
 }
 
 template <class T>
-void Subject::combine_vectors(PhaseKind phase) const {
+void Subject::write_slot_as(PhaseKind phase) const {
   const core::ReductionShape& shape = slot(phase).shape;
   double* slots = slot_data(phase);
   const int64_t size = shape.size(t.view.rows, t.view.cols);
@@ -85,21 +86,21 @@ void Subject::combine_vectors(PhaseKind phase) const {
     // The slot counts matrices, rows and columns of the whole tensor, b those of this rank.
     double* into = slots + (t.block_per_matrix() ? t.local.batch.begin + b : 0) * size;
     for (int64_t v = 0; v < shape.rows; ++v, into += t.view.rows) {
-      combine_tiles<T>(phase, Axis::rows, v, b, {0, t.local.rows.count}, into + t.local.rows.begin);
+      reduce_tiles<T>(phase, Axis::rows, v, b, {0, t.local.rows.count}, into + t.local.rows.begin);
     }
     for (int64_t v = 0; v < shape.cols; ++v, into += t.view.cols) {
-      combine_tiles<T>(phase, Axis::cols, v, b, {0, t.local.cols.count}, into + t.local.cols.begin);
+      reduce_tiles<T>(phase, Axis::cols, v, b, {0, t.local.cols.count}, into + t.local.cols.begin);
     }
     for (int64_t k = 0; k < shape.scalars; ++k) into[k] = tile_scalars(tiles_of(b), k);
   }
 }
 
-void Subject::combine(PhaseKind phase) const {
+void Subject::write_slot(PhaseKind phase) const {
   std::fill_n(slot_data(phase), t.slot_blocks * slot(phase).shape.size(t.view.rows, t.view.cols), 0.0);
   if (core::statistics_dtype(t) == DType::f64) {
-    combine_vectors<double>(phase);
+    write_slot_as<double>(phase);
   } else {
-    combine_vectors<float>(phase);
+    write_slot_as<float>(phase);
   }
 }
 
@@ -111,12 +112,12 @@ void Subject::clear(PhaseKind phase, const Tile& tile) const {
 }
 
 void finish_agreement(const Subject& s, PhaseKind phase) {
-  double factor = 1;
+  double multiplier = 1;
   if (s.o.cautious != 0) {
     const double count = s.total(phase, core::agreement_scalar(s.shape(phase)));
-    factor = algorithms::cautious_multiplier(s.elements(), count);
+    multiplier = algorithms::cautious_multiplier(s.elements(), count);
   }
-  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).direction = factor;
+  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.matrix_scalars(b).direction = multiplier;
 }
 
 }  // namespace came::cpu

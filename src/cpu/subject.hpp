@@ -1,5 +1,5 @@
-// One tensor of one step as the CPU kernels see it: storages, scalars, the block of partial results that a tile fills,
-// and what a phase left behind once its blocks are combined.  Indices b, i, j count what this rank holds.
+// One tensor of one step as the CPU kernels see it: storages, scalars, the partials of a tile, and what a phase left
+// once they are reduced.  Indices b, i, j count what this rank holds.
 #pragma once
 
 #include <algorithm>
@@ -23,17 +23,17 @@ using core::Tile;
 #define CAME_CPU_INLINE inline __attribute__((always_inline))
 
 /// What follows from a reduction, per block of a tensor; kept in the workspace until the step ends.
-struct Derived {
-  double update = 0;      ///< Factor of the update: root of the mean row average over the clipping ratio.
-  double confidence = 0;  ///< Factor of the momentum: the same root for the instability, bias-corrected.
-  double direction = 0;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
+struct MatrixScalars {
+  double update = 0;      ///< Multiplier of the update: root of the mean row average over the clipping ratio.
+  double confidence = 0;  ///< Multiplier of the momentum: the same root for the instability, bias-corrected.
+  double direction = 0;   ///< Multiplier of the whole direction: cautious rescaling, LAMB's trust ratio.
   double rate = 0;        ///< Adafactor: the learning rate.
 };
-static_assert(sizeof(Derived) == core::kDerived * sizeof(double));
+static_assert(sizeof(MatrixScalars) == core::kMatrixScalars * sizeof(double));
 
-/// Partial results of one tile: scalars, vectors over its rows, vectors over its columns.
+/// Partials of one tile: scalars, vectors over its rows, vectors over its columns.
 template <class T>
-struct Partial {
+struct Partials {
   double* scalars;
   T* rows;
   T* cols;
@@ -51,15 +51,15 @@ enum class Axis { rows, cols };
 
 class Subject {
  public:
-  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_factor);
+  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_multiplier);
 
   const core::Plan& plan;
   const Tensor& t;
   const came_options& o;
-  double lr;      ///< Learning rate of the group.
-  double count;   ///< Number of this step, from 1.
-  double factor;  ///< What the gradient is multiplied with: unscaled, clipped to max_grad_norm, negated by `maximize`.
-  double sign;    ///< Of `factor`: as good where only signs are compared, and no product with it underflows.
+  double lr;          ///< Learning rate of the group.
+  double count;       ///< Number of this step, from 1.
+  double multiplier;  ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
+  double sign;        ///< Of `multiplier`: as good where only signs are compared, and no product with it underflows.
   Storage param;
   Storage grad;
   Storage momentum;
@@ -80,10 +80,10 @@ class Subject {
   [[nodiscard]] int64_t col_at(int64_t b, int64_t j) const { return b * t.local.cols.count + j; }
   [[nodiscard]] double elements() const { return static_cast<double>(t.view.elements()); }
 
-  [[nodiscard]] Derived& derived(int64_t b) const { return derived_[t.block_per_matrix() ? b : 0]; }
+  [[nodiscard]] MatrixScalars& matrix_scalars(int64_t b) const { return matrix_scalars_[t.block_per_matrix() ? b : 0]; }
 
   template <class T>
-  [[nodiscard]] Partial<T> partial(PhaseKind phase, const Tile& tile) const {
+  [[nodiscard]] Partials<T> partials(PhaseKind phase, const Tile& tile) const {
     const core::ReductionShape& shape = this->shape(phase);
     double* scalars = static_cast<double*>(step_.workspace) + tile.partial;
     T* rows = reinterpret_cast<T*>(scalars + shape.scalars);
@@ -97,21 +97,21 @@ class Subject {
     return reinterpret_cast<T*>(static_cast<double*>(step_.workspace) + t.column_multipliers + b * doubles);
   }
 
-  /// Vector v of a phase over rows or columns of local matrix b, combined; `range` is local.  In f64, in tile order.
+  /// Vector v of a phase over rows or columns of local matrix b, reduced; `range` is local.  In f64, in tile order.
   template <class T>
-  void combined(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
-  /// A combined scalar of local matrix b, or of the whole tensor.
+  void reduce(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
+  /// A reduced scalar of local matrix b, or of the whole tensor.
   [[nodiscard]] double scalar(PhaseKind phase, int64_t b, int64_t k) const;
   [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
   [[nodiscard]] const core::ReductionShape& shape(PhaseKind phase) const { return slot(phase).shape; }
   /// The whole slot of local matrix b, all-reduced; sharded tensors only.
-  [[nodiscard]] const double* reduced(PhaseKind phase, int64_t b) const {
+  [[nodiscard]] const double* all_reduced(PhaseKind phase, int64_t b) const {
     const int64_t block = t.block_per_matrix() ? t.local.batch.begin + b : 0;
     return slot_data(phase) + block * slot(phase).shape.size(t.view.rows, t.view.cols);
   }
   /// Writes the tensor's slot of a phase: what the ranks all-reduce.
-  void combine(PhaseKind phase) const;
-  /// Sets the block of a tile to zero.
+  void write_slot(PhaseKind phase) const;
+  /// Sets the partials of a tile to zero.
   void clear(PhaseKind phase, const Tile& tile) const;
 
  private:
@@ -127,12 +127,12 @@ class Subject {
   }
   [[nodiscard]] double tile_scalars(Range tiles, int64_t k) const;
   template <class T>
-  void combine_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
+  void reduce_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
   template <class T>
-  void combine_vectors(PhaseKind phase) const;
+  void write_slot_as(PhaseKind phase) const;
 
   const came_step& step_;
-  Derived* derived_;
+  MatrixScalars* matrix_scalars_;
 };
 
 /// Exponential moving average of a statistic with algorithms::rate_of(beta).
@@ -143,8 +143,8 @@ CAME_CPU_INLINE void average(T& statistic, T rate, double value) {
 }
 
 template <class T>
-CAME_CPU_INLINE void Subject::combine_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range,
-                                            double* to) const {
+CAME_CPU_INLINE void Subject::reduce_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range,
+                                           double* to) const {
   const bool maximum = phase == PhaseKind::cover;
   std::fill_n(to, range.count, 0.0);
   const Range tiles = tiles_of(b);
@@ -154,7 +154,7 @@ CAME_CPU_INLINE void Subject::combine_tiles(PhaseKind phase, Axis axis, int64_t 
     const int64_t begin = std::max(held.begin, range.begin);
     const int64_t end = std::min(held.begin + held.count, range.begin + range.count);
     if (begin >= end) continue;
-    const Partial<T> out = partial<T>(phase, tile);
+    const Partials<T> out = partials<T>(phase, tile);
     const T* from = (axis == Axis::rows ? out.row(v) : out.col(v)) + (begin - held.begin);
     double* into = to + (begin - range.begin);
     for (int64_t x = 0; x < end - begin; ++x) {
@@ -165,16 +165,15 @@ CAME_CPU_INLINE void Subject::combine_tiles(PhaseKind phase, Axis axis, int64_t 
 }
 
 template <class T>
-CAME_CPU_INLINE void Subject::combined(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range,
-                                       double* to) const {
-  if (!t.sharded) return combine_tiles<T>(phase, axis, v, b, range, to);
+CAME_CPU_INLINE void Subject::reduce(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const {
+  if (!t.sharded) return reduce_tiles<T>(phase, axis, v, b, range, to);
   const core::ReductionShape& shape = slot(phase).shape;
   const int64_t skip = axis == Axis::rows ? v * t.view.rows + t.local.rows.begin
                                           : shape.rows * t.view.rows + v * t.view.cols + t.local.cols.begin;
-  std::copy_n(reduced(phase, b) + skip + range.begin, range.count, to);
+  std::copy_n(all_reduced(phase, b) + skip + range.begin, range.count, to);
 }
 
-/// Writes derived().direction from the number of agreeing elements that `phase` counted.
+/// Writes matrix_scalars().direction from the number of agreeing elements that `phase` counted.
 void finish_agreement(const Subject& s, PhaseKind phase);
 
 }  // namespace came::cpu

@@ -20,7 +20,7 @@ const Kernel& kernel_of(Algorithm algorithm) {
   return *core::entry_of(algorithm, table);
 }
 
-void run_norm(const Subject& s, const Tile& tile, const Block& out) {
+void run_norm(const Subject& s, const Tile& tile, const Partials& out) {
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double g = s.grad(b, i, j);
     out.scalar(core::kGradientSquares) += g * g;
@@ -50,7 +50,7 @@ void run_one(const core::Plan& plan, int phase, const came_step& step) {
     const core::ReductionShape& shape = s.t.slots[static_cast<size_t>(phase)].shape;
     std::fill_n(workspace + tile.partial, shape.size(tile.rows.count, tile.cols.count), 0.0);
     if (!core::is_active(step, tile.tensor)) continue;
-    const Block out(workspace + tile.partial, shape, tile);
+    const Partials out(workspace + tile.partial, shape, tile);
     if (kind == PhaseKind::norm) {
       run_norm(s, tile, out);
     } else {

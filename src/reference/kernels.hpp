@@ -10,7 +10,7 @@ struct Kernel {
   /// What follows, for one tensor, from the reduction after phase `done`.
   void (*finish)(const Subject& s, PhaseKind done);
   /// Phase `phase` on one tile; `out` is zero on entry.
-  void (*run)(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out);
+  void (*run)(const Subject& s, PhaseKind phase, const Tile& tile, const Partials& out);
 };
 
 extern const Kernel kCame;

@@ -7,7 +7,7 @@
 namespace came::reference {
 namespace {
 
-/// Folds `count` partial results into `into`.  A NaN is never lost.
+/// Folds `count` numbers of the partials into `into`.  A NaN is never lost.
 void fold(came_reduce_op op, const double* from, double* into, int64_t count) {
   for (int64_t k = 0; k < count; ++k) {
     if (op == CAME_REDUCE_SUM) {

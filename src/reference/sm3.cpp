@@ -53,7 +53,7 @@ void store_covers(const Subject& s, int64_t b, const double* rows, const double*
   for (int64_t j = 0; j < s.t.local.cols.count; ++j) col.set(s.col_at(b, j), cols[j]);
 }
 
-void run_cover(const Subject& s, const Tile& tile, const Block& out) {
+void run_cover(const Subject& s, const Tile& tile, const Partials& out) {
   if (!s.t.factored) {
     run_elements(s, tile, [](int64_t, int64_t, double) {});
   } else if (s.t.owner != Owner::matrix) {
@@ -78,7 +78,7 @@ void run_cover(const Subject& s, const Tile& tile, const Block& out) {
   }
 }
 
-void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
+void run(const Subject& s, PhaseKind phase, const Tile& tile, const Partials& out) {
   if (phase == PhaseKind::cover) run_cover(s, tile, out);
   if (phase == PhaseKind::cover || s.o.cautious == 0) return;
   const Moment momentum = Moment::first(s);
@@ -86,7 +86,7 @@ void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) 
     const double m = momentum.get(b, i, j);
     const double agreeing = agrees(m, s.grad(b, i, j));
     if (phase == PhaseKind::agreement) out.agreements() += agreeing;
-    if (phase == PhaseKind::apply) apply_element(s, b, i, j, m * agreeing * s.derived(b).direction);
+    if (phase == PhaseKind::apply) apply_element(s, b, i, j, m * agreeing * s.matrix_scalars(b).direction);
   });
 }
 

@@ -9,7 +9,7 @@
 
 namespace came::reference {
 
-Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_factor)
+Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_multiplier)
     : plan(p),
       t(p.tensors[static_cast<size_t>(index)]),
       o(core::options_of(p, step, t)),
@@ -18,7 +18,7 @@ Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, doub
       step_(step),
       param_(step.params[index].data, t.dtype),
       grad_(step.grads[index].data, t.grad_dtype),
-      grad_factor_(o.maximize != 0 ? -grad_factor : grad_factor) {}
+      grad_multiplier_(o.maximize != 0 ? -grad_multiplier : grad_multiplier) {}
 
 uint32_t Subject::random(algorithms::Stream stream, int64_t b, int64_t i, int64_t j) const {
   // Numbers of the whole tensor, so that a sharded step rounds as an unsharded one.
@@ -74,18 +74,18 @@ double Subject::total(PhaseKind phase, int64_t k) const {
   return sum;
 }
 
-Derived& Subject::derived(int64_t b) const {
-  auto* all = reinterpret_cast<Derived*>(static_cast<double*>(step_.workspace) + plan.derived_offset);
-  return all[t.first_derived + (t.block_per_matrix() ? b : 0)];
+MatrixScalars& Subject::matrix_scalars(int64_t b) const {
+  auto* all = reinterpret_cast<MatrixScalars*>(static_cast<double*>(step_.workspace) + plan.matrix_scalars_offset);
+  return all[t.first_matrix_scalars + (t.block_per_matrix() ? b : 0)];
 }
 
 void finish_agreement(const Subject& s, PhaseKind phase) {
-  double factor = 1;
+  double multiplier = 1;
   if (s.o.cautious != 0) {
     const double count = s.total(phase, core::agreement_scalar(s.shape(phase)));
-    factor = s.elements() / std::max(count, 1e-3 * s.elements());
+    multiplier = s.elements() / std::max(count, 1e-3 * s.elements());
   }
-  for (int64_t b = 0; b < s.derived_count(); ++b) s.derived(b).direction = factor;
+  for (int64_t b = 0; b < s.matrix_scalars_count(); ++b) s.matrix_scalars(b).direction = multiplier;
 }
 
 }  // namespace came::reference

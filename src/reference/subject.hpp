@@ -1,5 +1,5 @@
-// What the reference kernels see: one tensor of one step with every element as f64, and the block of partial results
-// that a tile fills.  Indices b, i, j count the matrices, rows and columns that this rank holds.
+// What the reference kernels see: one tensor of one step with every element as f64, and the partials of a tile.
+// Indices b, i, j count the matrices, rows and columns that this rank holds.
 #pragma once
 
 #include "core/dtype.hpp"
@@ -12,10 +12,11 @@ using core::Owner;
 using core::PhaseKind;
 using core::Tile;
 
-/// Partial results of one tile: vectors over its rows, over its columns, scalars.
-class Block {
+/// Partials of one tile: vectors over its rows, over its columns, scalars.
+class Partials {
  public:
-  Block(double* data, const core::ReductionShape& shape, const Tile& tile) : data_(data), shape_(shape), tile_(tile) {}
+  Partials(double* data, const core::ReductionShape& shape, const Tile& tile)
+      : data_(data), shape_(shape), tile_(tile) {}
 
   double& row(int64_t v, int64_t i) const { return data_[v * tile_.rows.count + i - tile_.rows.begin]; }
   double& col(int64_t v, int64_t j) const {
@@ -34,18 +35,18 @@ class Block {
 };
 
 /// What follows from a reduction, per block of a slot; kept in the workspace until the step ends.
-struct Derived {
+struct MatrixScalars {
   double mean_row = 0;    ///< Mean of the row averages of the squared gradient; 1 where a worker owns the matrix.
-  double update = 0;      ///< Factor of the update: root of mean_row over the clipping ratio.
-  double confidence = 0;  ///< Factor of the momentum: the root of the same mean of the instability, bias-corrected.
-  double direction = 0;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
+  double update = 0;      ///< Multiplier of the update: root of mean_row over the clipping ratio.
+  double confidence = 0;  ///< Multiplier of the momentum: the root of the same mean of the instability, bias-corrected.
+  double direction = 0;   ///< Multiplier of the whole direction: cautious rescaling, LAMB's trust ratio.
 };
-static_assert(sizeof(Derived) == core::kDerived * sizeof(double));
+static_assert(sizeof(MatrixScalars) == core::kMatrixScalars * sizeof(double));
 
 /// One tensor of one step.
 class Subject {
  public:
-  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_factor);
+  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_multiplier);
 
   const core::Plan& plan;
   const core::Tensor& t;
@@ -54,7 +55,7 @@ class Subject {
   double count;  ///< Number of this step, from 1.
 
   /// Gradient as the optimizer sees it: unscaled, clipped to max_grad_norm, negated by `maximize`.
-  [[nodiscard]] double grad(int64_t b, int64_t i, int64_t j) const { return grad_.get(at(b, i, j)) * grad_factor_; }
+  [[nodiscard]] double grad(int64_t b, int64_t i, int64_t j) const { return grad_.get(at(b, i, j)) * grad_multiplier_; }
   [[nodiscard]] double param(int64_t b, int64_t i, int64_t j) const { return param_.get(at(b, i, j)); }
   /// theta <- theta - decay * theta - move, in one rounding.
   void move_param(int64_t b, int64_t i, int64_t j, double decay, double move) const;
@@ -74,9 +75,9 @@ class Subject {
     return t.slots[static_cast<size_t>(plan.find(phase))].shape;
   }
 
-  [[nodiscard]] Derived& derived(int64_t b) const;
-  /// Number of different derived(b): as many as matrices here, or one.
-  [[nodiscard]] int64_t derived_count() const { return t.block_per_matrix() ? t.local.batch.count : 1; }
+  [[nodiscard]] MatrixScalars& matrix_scalars(int64_t b) const;
+  /// Number of different matrix_scalars(b): as many as matrices here, or one.
+  [[nodiscard]] int64_t matrix_scalars_count() const { return t.block_per_matrix() ? t.local.batch.count : 1; }
 
   [[nodiscard]] int64_t at(int64_t b, int64_t i, int64_t j) const {
     return (b * t.local.rows.count + i) * t.local.cols.count + j;
@@ -91,7 +92,7 @@ class Subject {
   const came_step& step_;
   Cells param_;
   Cells grad_;
-  double grad_factor_;
+  double grad_multiplier_;
 };
 
 /// Calls f(b, i, j) for every element of a tile, row by row.
@@ -113,7 +114,7 @@ inline double agrees(double direction, double gradient) {
   return (direction > 0 && gradient > 0) || (direction < 0 && gradient < 0) ? 1.0 : 0.0;
 }
 
-/// Writes derived().direction from the number of agreeing elements that `phase` counted.
+/// Writes matrix_scalars().direction from the number of agreeing elements that `phase` counted.
 void finish_agreement(const Subject& s, PhaseKind phase);
 
 }  // namespace came::reference

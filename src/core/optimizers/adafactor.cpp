@@ -25,7 +25,7 @@ std::vector<State> states(const came_options& o, const Tensor& t) {
   return list;
 }
 
-// Without `cautious` the momentum is taken in the apply phase: one visit less.
+// Without `cautious` the momentum is taken in the apply phase: one pass less.
 std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool split) {
   std::vector<PhaseKind> list;
   list.push_back(PhaseKind::statistics);
