@@ -1,11 +1,11 @@
 // The plan: a pure function from options, shapes, dtypes and a tiling to everything a step needs to know: views,
 // state layout, phases, tiles, reduction tree, workspace.  Immutable once made.
 //
-// Reduction tree: every tile leaves its partials; they are reduced in f64 in tile order into the
-// slot of their tensor; slots of sharded tensors come first, by reduce group, so that the ranks of a group all-reduce
-// one contiguous run per phase. A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars;
-// or, where no vectors are reduced, one set of scalars for the whole tensor.  A backend that reduces in place needs no
-// slots for tensors that are not sharded.
+// Reduction tree: every tile leaves its partials, which are reduced in f64, in tile order, into the slot of their
+// tensor.  Slots of sharded tensors come first, by reduce group: the ranks of a group all-reduce one contiguous run per
+// phase.  A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars; or, where no vectors
+// are reduced, one set of scalars for the whole tensor.  A backend that reduces in place needs no slots for tensors
+// that are not sharded.
 #pragma once
 
 #include <cstdint>
@@ -58,16 +58,15 @@ struct Tensor {
   MatrixView view;
   Local local;
   std::vector<State> states;
-  int64_t first_state = 0;  ///< Index of states[0] among all states of the plan.
-  int64_t slot_blocks = 1;  ///< Sets of numbers in a slot: one per matrix of the whole tensor, or one.
-  int64_t first_matrix_scalars =
-      0;  ///< Index of its matrix scalars among all of the plan: one per local block of a slot.
-  int64_t column_multipliers = 0;  ///< Where a number per column and local matrix lies in the workspace, in doubles.
-  std::vector<Slot> slots;         ///< One per phase.
-  Range tiles;                     ///< Among those of the plan: matrix by matrix, rows first.
+  int64_t first_state = 0;           ///< Index of states[0] among all states of the plan.
+  int64_t slot_blocks = 1;           ///< Sets of numbers in a slot: one per matrix of the whole tensor, or one.
+  int64_t first_matrix_scalars = 0;  ///< Where its matrix scalars begin among those of the plan: local_blocks().
+  int64_t column_multipliers = 0;    ///< Where a number per column and local matrix lies in the workspace, in doubles.
+  std::vector<Slot> slots;           ///< One per phase.
+  Range tiles;                       ///< Among those of the plan: matrix by matrix, rows first.
 
   [[nodiscard]] bool block_per_matrix() const { return factored && owner != Owner::matrix; }
-  /// Local matrices with a block of their own: as many as there are, or one for all.
+  /// Local matrices with reductions and scalars of their own: as many as there are, or one for all.
   [[nodiscard]] int64_t local_blocks() const { return block_per_matrix() ? local.batch.count : 1; }
 };
 
