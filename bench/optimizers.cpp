@@ -32,7 +32,6 @@ const std::vector<Model> kModels{
 };
 const std::vector<Storage> kStorages{{"f32", came::DType::f32, 4}, {"bf16", came::DType::bf16, 2}};
 const std::vector<NamedBackend> kBackends{{"cpu", came::Backend::automatic}, {"reference", came::Backend::reference}};
-const std::vector<const char*> kOptimizers{"came", "adafactor", "adam", "adamw", "lamb", "sm3"};
 
 /// Parameters and gradients of a model; neither zero nor equal, so that no optimizer meets a special case.
 struct Buffers {
@@ -69,10 +68,10 @@ struct Buffers {
   int64_t count = 0;
 };
 
-void step(benchmark::State& state, const char* optimizer_name, const Model& model, const Storage& storage,
+void step(benchmark::State& state, const std::string& word, const Model& model, const Storage& storage,
           came::Backend backend) {
   Buffers buffers(model, storage);
-  came::Options options{std::string(optimizer_name)};
+  came::Options options(word);
   options.lr = 1e-6;  // Small: parameters stay of order one however long the timing runs.
   options.momentum_dtype = static_cast<came_dtype>(storage.dtype);
   if (options.word() == "came") options.bias_correction = 0;  // The paper's Algorithm 2, as in compare.py.
@@ -86,8 +85,8 @@ void step(benchmark::State& state, const char* optimizer_name, const Model& mode
   state.counters["state_bytes_per_param"] = static_cast<double>(optimizer.memory().state_bytes) / count;
 }
 
-void add(const char* optimizer, const Model& model, const Storage& storage, const NamedBackend& backend) {
-  const std::string name = std::string(optimizer) + "/" + model.name + "/" + storage.name + "/" + backend.name;
+void add(const std::string& optimizer, const Model& model, const Storage& storage, const NamedBackend& backend) {
+  const std::string name = optimizer + "/" + model.name + "/" + storage.name + "/" + backend.name;
   const auto run = [optimizer, &model, &storage, &backend](benchmark::State& state) {
     step(state, optimizer, model, storage, backend.backend);
   };
@@ -101,7 +100,7 @@ int main(int argc, char** argv) {
   for (const NamedBackend& backend : kBackends) {
     for (const Model& model : kModels) {
       for (const Storage& storage : kStorages) {
-        for (const char* optimizer : kOptimizers) add(optimizer, model, storage, backend);
+        for (const std::string& optimizer : came::algorithm_words()) add(optimizer, model, storage, backend);
       }
     }
   }

@@ -120,12 +120,12 @@ TEST_F(BadStep, ReservedFields) {
 TEST_F(BadStep, ScalarsAndBuffersOfKnownTensors) {
   const Bytes before = run.image();
   const auto expect_known_refusal = [&](const char* part) {
-    expect_error([&] { core::run_step(run.plan, run.step, core::Tensors::known); }, part);
+    expect_error([&] { core::run_step(run.plan, run.step, core::Tensors::unchecked); }, part);
     EXPECT_EQ(run.image(), before);
   };
   run.counters[1] = -1;
   const Bytes broken = run.image();
-  expect_error([&] { core::run_step(run.plan, run.step, core::Tensors::known); }, "step[1] is -1");
+  expect_error([&] { core::run_step(run.plan, run.step, core::Tensors::unchecked); }, "step[1] is -1");
   EXPECT_EQ(run.image(), broken);
   run.counters[1] = 1;
   double lr = -1;

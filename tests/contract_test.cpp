@@ -271,7 +271,7 @@ TEST_P(Contract, TensorOfAMixedPlanStepsAsIfAlone) {
 
 TEST(ContractSm3, NanStaysInItsCovers) {
   Options o = Options::sm3();
-  const core::Tiling tiling{200, 40};
+  const core::Tiling tiling{.elements = 200, .cols = 40};
   Trial run({o}, {spec_of({67, 71})}, &tiling);
   run.fill_params(1);
   run.fill_grads(2);

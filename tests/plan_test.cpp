@@ -74,7 +74,7 @@ TEST(Plan, TilesCoverEveryElementOnce) {
   for (const auto& shape :
        std::vector<std::vector<int64_t>>{{7, 5}, {3, 70000}, {2, 3, 5, 4}, {31}, {}, {0, 4}, {1, 1}}) {
     for (const std::string& word : all_words()) {
-      const core::Tiling tiling{12, 4};
+      const core::Tiling tiling{.elements = 12, .cols = 4};
       const Trial run({Options(word)}, {spec_of(shape)}, &tiling);
       const core::Tensor& t = run.plan.tensors[0];
       std::vector<int> seen(static_cast<size_t>(t.local_elements), 0);
@@ -113,7 +113,7 @@ TEST(Plan, ResultDoesNotDependOnTheTiling) {
         o.cautious = cautious ? 1 : 0;
         o.max_grad_norm = cautious ? 0.7 : 0;
         const std::vector<double> whole = steps_with(o, shape, nullptr);
-        const core::Tiling tiling{200, 40};
+        const core::Tiling tiling{.elements = 200, .cols = 40};
         const std::vector<double> tiled = steps_with(o, shape, &tiling);
         for (size_t i = 0; i < whole.size(); ++i) {
           // Sums of the same few hundred terms in another order: 1e-13 relative leaves a factor of ten.

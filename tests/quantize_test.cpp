@@ -163,7 +163,7 @@ TEST(CodesStep, FollowTheUnquantisedPath) {
 TEST(CodesStep, DoNotDependOnTilesOrShards) {
   for (const char* dtype : {"int8", "int4"}) {
     const Options o = with_codes("adamw", dtype);
-    const core::Tiling tiling{300, 100};
+    const core::Tiling tiling{.elements = 300, .cols = 100};
     Trial whole({o}, {spec_of({20, 301})});
     Trial tiled({o}, {spec_of({20, 301})}, &tiling);
     TensorSpec left = spec_of({20, 301});

@@ -311,7 +311,7 @@ TEST(SecondMomentStep, SmallGradientsBesideLargeOnesMoveNoFurther) {
 
 TEST(SecondMomentStep, DoesNotDependOnTilesOrShards) {
   const Options o = with_codes("adamw", "int8");
-  const core::Tiling tiling{300, 100};
+  const core::Tiling tiling{.elements = 300, .cols = 100};
   Trial whole({o}, {spec_of({20, 301})});
   Trial tiled({o}, {spec_of({20, 301})}, &tiling);
   EXPECT_GT(tiled.plan.tiles.size(), 20U);

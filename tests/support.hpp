@@ -55,7 +55,7 @@ class Buffer {
 };
 
 inline const std::vector<std::string>& all_words() {
-  static const std::vector<std::string> words{"came", "adafactor", "adam", "adamw", "lamb", "sm3"};
+  static const std::vector<std::string> words = algorithm_words();
   return words;
 }
 
@@ -263,7 +263,7 @@ class Trial {
   static core::Plan make_plan(const std::vector<Options>& groups, const std::vector<TensorSpec>& specs,
                               const core::Tiling* tiling, const core::Backend& backend) {
     core::Tiling cut = tiling != nullptr ? *tiling : backend.tiling;
-    cut.lean = backend.tiling.lean;
+    cut.reduces_in_place = backend.tiling.reduces_in_place;
     return core::make_plan({groups.begin(), groups.end()}, specs, backend, 0, &cut);
   }
 

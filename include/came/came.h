@@ -11,8 +11,8 @@
  *
  * Every function that can fail returns a came_status; came_error_message() then says, for the calling thread,
  * which argument was wrong, what was given and what was expected.  A failed call has written nothing.
- * Every struct begins with struct_size: set it to sizeof the struct (the CAME_*_INIT macros do).  The library knows
- * the sizes of every ABI version up to its own and refuses others; `reserved` fields are zero.
+ * Every struct begins with struct_size: set it to sizeof the struct (the CAME_*_INIT macros do).  The library refuses
+ * any other size than its own; `reserved` fields are zero.
  * A plan is immutable: any number of threads may use one at the same time.  An optimizer has one user at a time.
  */
 #ifndef CAME_CAME_H

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "came/error.hpp"
 #include "came/tensor.hpp"
@@ -67,6 +68,13 @@ struct Options : came_options {
     return name != nullptr ? name : "";
   }
 };
+
+/// The words of all optimizers, in the order of their numbers.
+inline std::vector<std::string> algorithm_words() {
+  std::vector<std::string> words;
+  while (const char* word = came_algorithm_name(static_cast<came_algorithm>(words.size()))) words.emplace_back(word);
+  return words;
+}
 
 // Arrays of Options are passed to the C interface as they are.
 static_assert(sizeof(Options) == sizeof(came_options));

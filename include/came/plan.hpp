@@ -107,15 +107,21 @@ struct Step : came_step {
   void set_options(std::span<const Options> groups) { options = groups.data(); }
 };
 
+/// The same structs for the C interface; they point into `tensors`.
+inline std::vector<came_tensor_spec> c_specs(const std::vector<TensorSpec>& tensors) {
+  std::vector<came_tensor_spec> specs;
+  specs.reserve(tensors.size());
+  for (const TensorSpec& tensor : tensors) specs.push_back(tensor.c());
+  return specs;
+}
+
 /// A plan: what a step over a list of tensors does, built once from shapes, dtypes and options.  Immutable.
 class Plan {
  public:
   /// Builds a plan for these parameters in these groups.
   Plan(const std::vector<Options>& groups, const std::vector<TensorSpec>& tensors, Backend backend = Backend::automatic,
        int device_index = 0) {
-    std::vector<came_tensor_spec> specs;
-    specs.reserve(tensors.size());
-    for (const TensorSpec& tensor : tensors) specs.push_back(tensor.c());
+    const std::vector<came_tensor_spec> specs = c_specs(tensors);
     came_plan* plan = nullptr;
     check(came_plan_create(groups.data(), static_cast<int32_t>(groups.size()), specs.data(),
                            static_cast<int64_t>(specs.size()), static_cast<came_backend>(backend), device_index,
@@ -186,10 +192,14 @@ inline std::vector<StateSpec> layout(const Options& options, const TensorSpec& t
   return Plan({options}, {tensor}).state();
 }
 
-/// What a list of shapes and options would cost, before anything is allocated.
+/// What a list of shapes and options would cost, before anything is allocated.  Looks at no device.
 inline came_memory estimate(const std::vector<Options>& groups, const std::vector<TensorSpec>& tensors,
                             Backend backend = Backend::automatic) {
-  return Plan(groups, tensors, backend).memory();
+  const std::vector<came_tensor_spec> specs = c_specs(tensors);
+  came_memory memory = CAME_MEMORY_INIT;
+  check(came_estimate(groups.data(), static_cast<int32_t>(groups.size()), specs.data(),
+                      static_cast<int64_t>(specs.size()), static_cast<came_backend>(backend), &memory));
+  return memory;
 }
 
 }  // namespace came

@@ -18,8 +18,8 @@ using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptionTexts = std::map<std::string, std::string>;
 
 struct Named {
-  const char* name;
-  double rate;  // CAME: the library's; others: the best of a coarse search on models of a million parameters
+  std::string name;
+  double rate;
   std::function<std::unique_ptr<torch::optim::Optimizer>(
       std::vector<at::Tensor> matrices, std::vector<at::Tensor> others, double lr, const OptionTexts& options)>
       make;
@@ -86,16 +86,24 @@ std::unique_ptr<torch::optim::Optimizer> of_libtorch(std::vector<at::Tensor> mat
   return with_two_groups<torch::optim::AdamW>(std::move(matrices), std::move(others), options);
 }
 
+// Where the best rate of a coarse search on models of a million parameters was not the library's.
+double rate_of(const came::Options& options) {
+  static const std::map<std::string, double> found{
+      {"adafactor", 2e-3}, {"adam", 2e-3}, {"adamw", 2e-3}, {"lamb", 1e-2}, {"sm3", 2e-2}};
+  const auto entry = found.find(options.word());
+  return entry != found.end() ? entry->second : options.lr;
+}
+
 const std::vector<Named>& table() {
-  static const std::vector<Named> all = {
-      {"came", 1e-3, of_the_library<came::torch::CAMEOptions>()},
-      {"adafactor", 2e-3, of_the_library<came::torch::AdafactorOptions>()},
-      {"adam", 2e-3, of_the_library<came::torch::AdamOptions>()},
-      {"adamw", 2e-3, of_the_library<came::torch::AdamWOptions>()},
-      {"lamb", 1e-2, of_the_library<came::torch::LAMBOptions>()},
-      {"sm3", 2e-2, of_the_library<came::torch::SM3Options>()},
-      {"torch-adamw", 2e-3, of_libtorch},
-  };
+  static const std::vector<Named> all = [] {
+    std::vector<Named> made;
+    came::torch::for_each_options([&](const auto& options) {
+      using Options = std::decay_t<decltype(options)>;
+      made.push_back({options.core().word(), rate_of(options.core()), of_the_library<Options>()});
+    });
+    made.push_back({"torch-adamw", 2e-3, of_libtorch});
+    return made;
+  }();
   return all;
 }
 

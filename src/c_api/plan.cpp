@@ -6,7 +6,6 @@
 #include "c_api/handle.hpp"
 #include "core/backend.hpp"
 #include "core/checked.hpp"
-#include "core/factorization.hpp"
 #include "core/fit.hpp"
 #include "core/step.hpp"
 
@@ -161,7 +160,7 @@ came_status came_plan_step(const came_plan* plan, const came_step* step) {
 came_status came_plan_step_again(const came_plan* plan, const came_step* step) {
   return guarded([&] {
     const core::Plan& p = plan_of(plan);
-    core::run_step(p, checked_struct(step, "step"), core::Tensors::known);
+    core::run_step(p, checked_struct(step, "step"), core::Tensors::unchecked);
   });
 }
 
@@ -170,24 +169,6 @@ came_status came_estimate(const came_options* groups, int32_t group_count, const
   return guarded([&] {
     came_memory& out = checked_struct(memory, "memory");
     out = build(groups, group_count, tensors, tensor_count, backend, 0).memory;
-  });
-}
-
-came_status came_nmf_rank1(const came_tensor* v, const came_tensor* w, const came_tensor* h) {
-  return guarded([&] {
-    checked_struct(v, "v");
-    checked_struct(w, "w");
-    checked_struct(h, "h");
-    core::nmf_rank1(*v, *w, *h);
-  });
-}
-
-came_status came_confidence_update(const came_tensor* m, const came_tensor* u, double eps, const came_tensor* out) {
-  return guarded([&] {
-    checked_struct(m, "m");
-    checked_struct(u, "u");
-    checked_struct(out, "out");
-    core::confidence_update(*m, *u, eps, *out);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/plan.hpp"
+#include "core/tiles.hpp"
 
 namespace came::core {
 
@@ -19,7 +20,7 @@ struct Backend {
 
   // On a device; null on the host.
 
-  /// Doubles of workspace beside the tiles' blocks.
+  /// Doubles of workspace beside the partials of tiles.
   int64_t (*extra_workspace)(const Plan& plan) = nullptr;
   /// What a plan that is to be run keeps in memory of its device, and how many bytes that takes.
   std::shared_ptr<const void> (*make_tables)(const Plan& plan) = nullptr;

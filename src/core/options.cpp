@@ -163,7 +163,9 @@ Number parse_number(const std::string& name, const std::string& text) {
 
 Algorithm checked_algorithm(came_algorithm algorithm) {
   if (algorithm < 0 || algorithm >= kAlgorithms) {
-    invalid("algorithm: ", algorithm, " given, expected 0 (came) to ", kAlgorithms - 1, " (sm3)");
+    const came_algorithm last = kAlgorithms - 1;
+    invalid("algorithm: ", algorithm, " given, expected 0 (came) to ", last, " (",
+            descriptor(static_cast<Algorithm>(last)).word, ")");
   }
   return static_cast<Algorithm>(algorithm);
 }

@@ -1,7 +1,5 @@
-// The phases of all optimizers, and the shape of the reduction that follows one.
+// The phases of all optimizers.
 #pragma once
-
-#include <cstdint>
 
 namespace came::core {
 
@@ -18,15 +16,5 @@ enum class PhaseKind {
 };
 
 const char* phase_name(PhaseKind kind);
-
-/// Per matrix: so many vectors over its rows, over its columns, and scalars.
-struct ReductionShape {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t scalars = 0;
-
-  /// Doubles for a block of n rows and m columns.
-  [[nodiscard]] int64_t size(int64_t n, int64_t m) const { return rows * n + cols * m + scalars; }
-};
 
 }  // namespace came::core

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "algorithms/quantize.hpp"
 #include "core/backend.hpp"
 #include "core/checked.hpp"
 #include "core/dtype.hpp"
@@ -17,20 +16,12 @@
 namespace came::core {
 namespace {
 
-// An unsharded matrix of few, very wide rows is owned by columns: whole rows would leave most workers idle.
+// An unsharded matrix of few, very wide rows is owned by columns: whole rows would leave most workers idle.  Chosen,
+// not measured.
 constexpr int64_t kFewRows = 256;
 constexpr int64_t kWideRow = int64_t{1} << 14;
 
-// Blocks of different tiles of a lean backend lie on different cache lines.
-constexpr int64_t kLineDoubles = 8;
-
-// Elements of the widest vector of a backend.
-constexpr int64_t kVector = 16;
-
 constexpr int32_t kMostReduceGroups = 64;
-
-// A plan lists its tiles; more than this many (some 300 MB) is no plan for a machine that could run it.
-constexpr int64_t kMostTiles = int64_t{1} << 22;
 
 void check_groups(const std::vector<came_options>& groups) {
   if (groups.empty()) invalid("groups: none given, expected at least one");
@@ -150,15 +141,7 @@ Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_
   return t;
 }
 
-/// Doubles of a block of partial results of n rows and m columns.
-int64_t partial_size(const Tensor& t, const ReductionShape& shape, int64_t n, int64_t m, bool lean) {
-  if (!lean) return shape.size(n, m);
-  const int64_t bytes = (shape.rows * n + shape.cols * m) * element_size(statistics_dtype(t));
-  const int64_t doubles = shape.scalars + (bytes + 7) / 8;
-  return (doubles + kLineDoubles - 1) / kLineDoubles * kLineDoubles;
-}
-
-void add_phases(Plan& plan, const Descriptor& optimizer, bool lean) {
+void add_phases(Plan& plan, const Descriptor& optimizer, bool reduces_in_place) {
   const bool split = std::any_of(plan.tensors.begin(), plan.tensors.end(),
                                  [](const Tensor& t) { return t.factored && t.owner == Owner::none; });
   std::vector<PhaseKind> kinds = optimizer.phases(plan.groups, split);
@@ -181,7 +164,7 @@ void add_phases(Plan& plan, const Descriptor& optimizer, bool lean) {
         const ReductionShape shape =
             kind == PhaseKind::norm ? ReductionShape{0, 0, 1} : optimizer.reduction(plan.options(t), t, kind);
         t.slots.push_back({shape, offset});
-        if (lean && !t.sharded && kind != PhaseKind::norm) continue;
+        if (reduces_in_place && !t.sharded && kind != PhaseKind::norm) continue;
         int64_t block = checked_product(shape.rows, t.view.rows, t.label);
         checked_add(block, checked_product(shape.cols, t.view.cols, t.label), t.label);
         checked_add(block, shape.scalars, t.label);
@@ -193,77 +176,6 @@ void add_phases(Plan& plan, const Descriptor& optimizer, bool lean) {
     plan.phases.push_back(phase);
   }
   plan.memory.reduction_bytes = checked_product(offset, sizeof(double), "reductions");
-}
-
-/// A small tensor without rows and columns is cut finer, where tiles are meant to be many.
-Tiling tiling_of(const Tensor& t, Tiling tiling) {
-  constexpr int64_t kFiner = 8;
-  if (tiling.pieces > 1 && !t.factored && t.local_elements <= 2 * tiling.elements) {
-    tiling.elements = tiling.cols = tiling.elements / kFiner;
-  }
-  return tiling;
-}
-
-void add_tiles(Plan& plan, int64_t index, const Tiling& wanted, int64_t& workspace) {
-  Tensor& t = plan.tensors[static_cast<size_t>(index)];
-  const Tiling tiling = tiling_of(t, wanted);
-  t.tiles = {static_cast<int64_t>(plan.tiles.size()), 0};
-  if (t.local_elements == 0) return;
-  const int64_t all_rows = t.local.rows.count;
-  const int64_t all_cols = t.local.cols.count;
-  const bool whole_matrix = t.factored && t.owner == Owner::matrix;
-  const bool whole_rows = whole_matrix || (t.factored && t.owner == Owner::rows);
-  const bool whole_cols = whole_matrix || (t.factored && t.owner == Owner::columns);
-  const int64_t most_cols = whole_cols ? std::max(tiling.least, tiling.elements / all_rows) : tiling.cols;
-  // A block of codes shares a scale, so it has one writer; vectors begin at multiples of their size.
-  const int64_t unit = has_codes(plan.options(t)) ? algorithms::kMomentumBlock : kVector;
-  const bool cut = !whole_rows && most_cols < all_cols;
-  const int64_t cols = cut ? std::min(all_cols, (most_cols + unit - 1) / unit * unit) : all_cols;
-  // A few very wide rows, as of a convolution, are work enough for several workers.
-  constexpr int64_t kWide = 4096;
-  const bool wide = tiling.pieces > 1 && all_cols > kWide;
-  const int64_t fewest = std::min<int64_t>(wide ? 32 : 64, tiling.least);
-  const int64_t share = std::clamp(all_rows / (wide ? 4 * tiling.pieces : tiling.pieces), fewest, tiling.least);
-  // Somebody must add up what all tiles of a matrix leave: they are taller where rows are very many.
-  constexpr int64_t kMost = 32;
-  constexpr int64_t kTaller = 4;
-  const int64_t tall = tiling.pieces > 1 ? std::min(all_rows / kMost, kTaller * tiling.least) : 0;
-  const int64_t least = std::min(t.factored ? std::max(share, tall) : 1, all_rows);
-  const int64_t rows = whole_cols ? all_rows : std::clamp(tiling.elements / cols, least, all_rows);
-  const int64_t batch = whole_matrix ? std::max<int64_t>(1, tiling.elements / (rows * cols)) : 1;
-
-  const auto pieces = [](int64_t whole, int64_t part) { return whole / part + (whole % part != 0 ? 1 : 0); };
-  const int64_t count =
-      pieces(t.local.batch.count, batch) * pieces(all_rows, rows) * pieces(all_cols, cols);  // at most the elements
-  if (count > kMostTiles - static_cast<int64_t>(plan.tiles.size())) {
-    fail(Status::unsupported, t.label, ": would be cut into ", count, " tiles, expected at most ", kMostTiles,
-         " in a plan");
-  }
-
-  const auto part = [](int64_t begin, int64_t most, int64_t end) { return Range{begin, std::min(most, end - begin)}; };
-  for (int64_t b = 0; b < t.local.batch.count; b += batch) {
-    for (int64_t i = 0; i < all_rows; i += rows) {
-      for (int64_t j = 0; j < all_cols; j += cols) {
-        const Tile tile{index, part(b, batch, t.local.batch.count), part(i, rows, all_rows), part(j, cols, all_cols),
-                        workspace};
-        int64_t block = 0;
-        for (const Slot& slot : t.slots) {
-          block = std::max(block, partial_size(t, slot.shape, tile.rows.count, tile.cols.count, tiling.lean));
-        }
-        checked_add(workspace, block, t.label);
-        plan.tiles.push_back(tile);
-        ++t.tiles.count;
-      }
-    }
-  }
-}
-
-/// Where a worker does not own the columns, what follows from their statistics waits for all tiles in the workspace.
-void add_column_factors(Tensor& t, const Descriptor& optimizer, int64_t& workspace) {
-  if (!optimizer.column_factors || !t.factored || t.owner == Owner::matrix || t.owner == Owner::columns) return;
-  t.column_factors = workspace;
-  const int64_t doubles = (t.local.cols.count * element_size(statistics_dtype(t)) + 7) / 8;
-  checked_add(workspace, checked_product(t.local.batch.count, doubles, t.label), t.label);
 }
 
 }  // namespace
@@ -289,13 +201,13 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
   plan.memory.struct_size = sizeof(came_memory);
   const Descriptor& optimizer = descriptor(plan.algorithm);
 
-  int64_t derived = 0;
+  int64_t matrix_scalars = 0;
   for (size_t k = 0; k < specs.size(); ++k) {
     Tensor t = make_tensor(specs[k], k, groups, optimizer);
     t.first_state = plan.state_count;
-    t.first_derived = derived;
+    t.first_matrix_scalars = matrix_scalars;
     plan.state_count += static_cast<int64_t>(t.states.size());
-    derived += t.local_blocks();
+    matrix_scalars += t.local_blocks();
     plan.sharded = plan.sharded || t.sharded;
     checked_add(plan.memory.parameter_bytes, t.local_elements * element_size(t.dtype), t.label);
     checked_add(plan.memory.gradient_bytes, t.local_elements * element_size(t.grad_dtype), t.label);
@@ -304,15 +216,15 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
   }
   plan.has_distinct_ids = check_ids(plan);
   const Tiling& cut = tiling != nullptr ? *tiling : backend.tiling;
-  add_phases(plan, optimizer, cut.lean);
+  add_phases(plan, optimizer, cut.reduces_in_place);
 
   int64_t workspace = 0;
   for (size_t k = 0; k < plan.tensors.size(); ++k) {
     add_tiles(plan, static_cast<int64_t>(k), cut, workspace);
-    if (cut.lean) add_column_factors(plan.tensors[k], optimizer, workspace);
+    if (cut.reduces_in_place) add_column_multipliers(plan.tensors[k], optimizer, workspace);
   }
-  plan.derived_offset = workspace;
-  checked_add(workspace, checked_product(derived, kDerived, "workspace"), "workspace");
+  plan.matrix_scalars_offset = workspace;
+  checked_add(workspace, checked_product(matrix_scalars, kMatrixScalars, "workspace"), "workspace");
   plan.extra_offset = workspace;
   if (backend.extra_workspace != nullptr) checked_add(workspace, backend.extra_workspace(plan), "workspace");
   if (backend.table_bytes != nullptr) plan.memory.table_bytes = backend.table_bytes(plan);

@@ -1,11 +1,11 @@
 // The plan: a pure function from options, shapes, dtypes and a tiling to everything a step needs to know: views,
 // state layout, phases, tiles, reduction tree, workspace.  Immutable once made.
 //
-// Reduction tree: every tile writes one block of partial results; blocks are combined in f64 in tile order into the
-// slot of their tensor; slots of sharded tensors come first, by reduce group, so that the ranks of a group all-reduce
-// one contiguous run per phase. A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars;
-// or, where no vectors are reduced, one set of scalars for the whole tensor.  A lean backend combines the blocks of a
-// tensor that is not sharded where it uses them, so such a tensor has no slots.
+// Reduction tree: every tile leaves its partials, which are reduced in f64, in tile order, into the slot of their
+// tensor.  Slots of sharded tensors come first, by reduce group: the ranks of a group all-reduce one contiguous run per
+// phase.  A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars; or, where no vectors
+// are reduced, one set of scalars for the whole tensor.  A backend that reduces in place needs no slots for tensors
+// that are not sharded.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,13 @@
 
 #include "came/plan.hpp"
 #include "core/phase.hpp"
+#include "core/reduction.hpp"
 #include "core/view.hpp"
 
 namespace came::core {
 
 struct Backend;
+struct Tiling;
 
 /// One state tensor of a parameter.
 struct State {
@@ -56,25 +58,25 @@ struct Tensor {
   MatrixView view;
   Local local;
   std::vector<State> states;
-  int64_t first_state = 0;     ///< Index of states[0] among all states of the plan.
-  int64_t slot_blocks = 1;     ///< Blocks in a slot: one per matrix of the whole tensor, or one.
-  int64_t first_derived = 0;   ///< Index of its first Derived among all of the plan: one per local block of a slot.
-  int64_t column_factors = 0;  ///< Lean: room for a number per column and local matrix, in the workspace, in doubles.
-  std::vector<Slot> slots;     ///< One per phase.
-  Range tiles;                 ///< Among those of the plan: matrix by matrix, rows first.
+  int64_t first_state = 0;           ///< Index of states[0] among all states of the plan.
+  int64_t slot_blocks = 1;           ///< Sets of numbers in a slot: one per matrix of the whole tensor, or one.
+  int64_t first_matrix_scalars = 0;  ///< Where its matrix scalars begin among those of the plan: local_blocks().
+  int64_t column_multipliers = 0;    ///< Where a number per column and local matrix lies in the workspace, in doubles.
+  std::vector<Slot> slots;           ///< One per phase.
+  Range tiles;                       ///< Among those of the plan: matrix by matrix, rows first.
 
   [[nodiscard]] bool block_per_matrix() const { return factored && owner != Owner::matrix; }
-  /// Local matrices with a block of their own: as many as there are, or one for all.
+  /// Local matrices with reductions and scalars of their own: as many as there are, or one for all.
   [[nodiscard]] int64_t local_blocks() const { return block_per_matrix() ? local.batch.count : 1; }
 };
 
-/// A block of one matrix, or several whole ones, in the rank's own numbers.
+/// A rectangle of one matrix, or several whole ones, in the rank's own numbers.
 struct Tile {
   int64_t tensor = 0;
   Range batch;
   Range rows;
   Range cols;
-  int64_t partial = 0;  ///< Offset of its block in the workspace, in doubles.
+  int64_t partial = 0;  ///< Offset of its partials in the workspace, in doubles.
 };
 
 /// One phase and the reduction after it.
@@ -86,18 +88,6 @@ struct Phase {
   std::vector<Range> shared;  ///< Doubles of the sharded tensors, per reduce group, at the front.
 };
 
-/// How a backend cuts matrices.  What a worker owns is never cut.
-struct Tiling {
-  int64_t elements = 0;  ///< Most elements of a tile,
-  int64_t cols = 0;      ///< and most columns,
-  int64_t least = 1;     ///< but this many rows (columns) where they are owned: a tile leaves a vector of the others.
-  int64_t pieces = 1;    ///< Fewer of them, if not below 64, so that there are this many tiles; if rows are very wide,
-                         ///< not below 32, and four times as many.
-  /// Partial vectors lie in the statistics' type behind the scalars, tensors that are not sharded have slots for `norm`
-  /// alone, and there is room for column factors.
-  bool lean = false;
-};
-
 struct Plan {
   const Backend* backend = nullptr;
   int32_t device_index = 0;
@@ -107,8 +97,8 @@ struct Plan {
   std::vector<Tile> tiles;
   std::vector<Phase> phases;
   int64_t state_count = 0;
-  int64_t derived_offset = 0;  ///< In the workspace, in doubles.
-  int64_t extra_offset = 0;    ///< Likewise: what the backend wants for itself.
+  int64_t matrix_scalars_offset = 0;  ///< In the workspace, in doubles.
+  int64_t extra_offset = 0;           ///< Likewise: what the backend wants for itself.
   came_memory memory{};
   bool sharded = false;
   bool has_distinct_ids = false;       ///< Each tensor one of its own, as stochastic rounding needs.
@@ -122,13 +112,10 @@ struct Plan {
 };
 
 /// Doubles of workspace in which a backend keeps what follows from a reduction, per local block of a slot.
-inline constexpr int64_t kDerived = 4;
+inline constexpr int64_t kMatrixScalars = 4;
 
 /// Makes a plan; `tiling` overrides the backend's (for tests).
 Plan make_plan(const std::vector<came_options>& groups, const std::vector<TensorSpec>& specs, const Backend& backend,
                int32_t device_index = 0, const Tiling* tiling = nullptr);
-
-/// Combines the tiles' blocks of a phase in host memory into the reduction buffer: in tile order, in f64.
-void combine_partials(const Plan& plan, int phase, const double* workspace, double* reductions);
 
 }  // namespace came::core

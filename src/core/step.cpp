@@ -11,6 +11,7 @@
 #include "core/fit.hpp"
 #include "core/float_mode.hpp"
 #include "core/message.hpp"
+#include "core/scalars.hpp"
 
 namespace came::core {
 namespace {
@@ -170,41 +171,9 @@ void check_tensor(const came_tensor& given, const std::string& label, const char
   if (!empty) check_address(given.data, element_size(dtype), label, role);
 }
 
-double scalar_or(const came_tensor* scalar, int64_t index, double fallback) {
-  return scalar == nullptr ? fallback : Cells(scalar->data, static_cast<DType>(scalar->dtype)).get(index);
-}
-
-bool found_inf(const came_step& step) { return scalar_or(step.found_inf, 0, 0) != 0; }
-
-double gradient_norm(const Plan& plan, int64_t phase, const came_step& step) {
-  const int norm = plan.find(PhaseKind::norm);
-  if (norm < 0 || phase <= norm) return 0;
-  const Phase& p = plan.phases[static_cast<size_t>(norm)];
-  const double* squares = static_cast<const double*>(step.reductions) + p.offset;
-  double sum = 0;
-  for (int64_t k = 0; k < p.count; ++k) sum += squares[k];
-  return std::sqrt(sum);
-}
-
-double gradient_factor(const came_options& o, const came_step& step, double norm) {
-  const double unscale = 1 / scalar_or(step.grad_scale, 0, 1);
-  if (o.max_grad_norm == 0 || norm == 0) return unscale;
-  if (!std::isfinite(norm)) return 0;
-  return unscale * std::min(1.0, o.max_grad_norm / (norm + 1e-6));
-}
-
-void raise_counters(const Plan& plan, const came_step& step) {
-  const int64_t count = step.step->ndim == 0 ? 1 : step.step->shape[0];
-  const bool one_each = count == static_cast<int64_t>(plan.tensors.size());
-  const Cells counters(step.step->data, static_cast<DType>(step.step->dtype));
-  for (int64_t k = 0; k < count; ++k) {
-    if (!one_each || is_active(step, k)) counters.set(k, counters.get(k) + 1);
-  }
-}
-
-void validate_step(const Plan& plan, const came_step& step, Tensors known) {
+void validate_step(const Plan& plan, const came_step& step, Tensors given) {
   check_lists(plan, step);
-  if (known == Tensors::unknown) check_tensors(plan, step);
+  if (given == Tensors::checked) check_tensors(plan, step);
   const auto groups = static_cast<int64_t>(plan.groups.size());
   const auto tensors = static_cast<int64_t>(plan.tensors.size());
   if (step.step == nullptr) invalid("step: step is null, expected 1 or ", tensors, " counters");
@@ -228,7 +197,7 @@ void run_phase(const Plan& plan, int phase, const came_step& step) {
   plan.backend->run_phases(plan, {phase, 1}, step);
 }
 
-void run_step(const Plan& plan, const came_step& step, Tensors known) {
+void run_step(const Plan& plan, const came_step& step, Tensors given) {
   if (plan.sharded) {
     const auto sharded =
         std::find_if(plan.tensors.begin(), plan.tensors.end(), [](const Tensor& t) { return t.sharded; });
@@ -237,7 +206,7 @@ void run_step(const Plan& plan, const came_step& step, Tensors known) {
             "came_plan_run_phase for each phase, with an all-reduce of came_plan_reduction between them");
   }
   const FloatMode mode;
-  validate_step(plan, step, known);
+  validate_step(plan, step, given);
   plan.backend->run_phases(plan, {0, static_cast<int64_t>(plan.phases.size())}, step);
 }
 

@@ -5,17 +5,17 @@
 
 namespace came::core {
 
-/// Whether the tensors of a step are to be looked at; known ones fit, as their caller says.
-enum class Tensors { unknown, known };
+/// Whether the tensors of a step are looked at; of unchecked ones the caller says that they fit.
+enum class Tensors { checked, unchecked };
 
 /// Throws, naming the tensor and the argument, unless `step` fits the plan.
-void validate_step(const Plan& plan, const came_step& step, Tensors known = Tensors::unknown);
+void validate_step(const Plan& plan, const came_step& step, Tensors given = Tensors::checked);
 
 /// Validates and runs one phase.
 void run_phase(const Plan& plan, int phase, const came_step& step);
 
 /// Validates and runs all phases; refused for a sharded plan.
-void run_step(const Plan& plan, const came_step& step, Tensors known = Tensors::unknown);
+void run_step(const Plan& plan, const came_step& step, Tensors given = Tensors::checked);
 
 /// Throws unless a struct has this ABI's size.
 void check_struct(uint32_t given, size_t expected, const std::string& label, const char* role);
@@ -26,17 +26,6 @@ void check_tensor(const came_tensor& given, const std::string& label, const char
 
 /// A counter must be below this: above, f64 cannot count, and stochastic rounding would repeat itself.
 inline constexpr int64_t kMostSteps = int64_t{1} << 53;
-
-/// Scalars in host memory.
-double scalar_or(const came_tensor* scalar, int64_t index, double fallback);
-bool found_inf(const came_step& step);
-
-/// Norm of the unscaled gradient of the whole plan, once the norm phase is reduced; 0 before, or where no group clips.
-double gradient_norm(const Plan& plan, int64_t phase, const came_step& step);
-/// What a gradient is multiplied with: docs/algorithms.md, equation (2).
-double gradient_factor(const came_options& options, const came_step& step, double norm);
-/// Counts a step that is done: for all tensors, or for those it touched.
-void raise_counters(const Plan& plan, const came_step& step);
 
 /// The options of a tensor in this step: those that it brings, or the plan's.
 inline const came_options& options_of(const Plan& plan, const came_step& step, const Tensor& tensor) {

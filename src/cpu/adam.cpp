@@ -1,5 +1,5 @@
 // Adam and AdamW: docs/algorithms.md, equations (18) to (21).
-// One visit, G + 2M + 2V + 2P bytes per parameter; `cautious` makes it two.
+// One pass, G + 2M + 2V + 2P bytes per parameter; `cautious` makes it two.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/adam.cpp"
 #include "hwy/foreach_target.h"
@@ -20,9 +20,9 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   const bool applies = phase == PhaseKind::apply;
   const bool cautious = s.o.cautious != 0;
   const double decay = s.plan.algorithm == Algorithm::adamw ? s.lr * s.o.weight_decay : 0.0;
-  const double correction1 = 1 - std::pow(s.o.beta1, s.count);
-  const double correction2 = 1 - std::pow(s.o.beta2, s.count);
-  const Vec<T> factor = set(static_cast<T>(s.factor));
+  const double correction1 = algorithms::bias_correction(s.o.beta1, s.count);
+  const double correction2 = algorithms::bias_correction(s.o.beta2, s.count);
+  const Vec<T> multiplier = set(static_cast<T>(s.multiplier));
   const Vec<T> sign = set(static_cast<T>(s.sign));
   const Vec<T> l2_rate = set(static_cast<T>(l2 ? s.o.weight_decay : 0.0));
   const Vec<T> root = set(static_cast<T>(1 / std::sqrt(correction2)));
@@ -31,15 +31,15 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
 
   for_spans(s, tile, [&](int64_t b, const Span& span) {
     HWY_ALIGN T scratch[4][kChunk];
-    const T* g = open(s.grad, span, scratch[0]);
-    T* p = open(s.param, span, scratch[1]);
-    T* m = open(s.momentum, span, scratch[2]);
-    T* v = open(s.second_moment, span, scratch[3]);
-    const double scale = s.lr / correction1 * (cautious && applies ? s.derived(b).direction : 1.0);
+    const T* g = values_of(s.grad, span, scratch[0]);
+    T* p = values_of(s.param, span, scratch[1]);
+    T* m = values_of(s.momentum, span, scratch[2]);
+    T* v = values_of(s.second_moment, span, scratch[3]);
+    const double scale = s.lr / correction1 * (cautious && applies ? s.matrix_scalars(b).direction : 1.0);
     const Vec<T> rate = set(static_cast<T>(scale));
     // (18)
     const auto gradient = [=](size_t k, auto at) CAME_LANES {
-      const Vec<T> plain = hn::Mul(at.load(g + k), factor);
+      const Vec<T> plain = hn::Mul(at.load(g + k), multiplier);
       return l2 ? hn::Add(plain, hn::Mul(l2_rate, at.load(p + k))) : plain;
     };
     // (3)
@@ -62,7 +62,7 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
       update_moments(s, span, m, v, gradient, [&](size_t k, auto at, Vec<T> first, Vec<T>) CAME_LANES {
         agreements.add(k, agreement(k, at, first));
       });
-      if (cautious) s.partial<T>(phase, tile).last_scalar() += agreements.total();
+      if (cautious) s.partials<T>(phase, tile).agreements() += agreements.total();
     } else {
       for_lanes<T>(span.n, [=](size_t k, auto at) CAME_LANES { apply(k, at, at.load(m + k), at.load(v + k)); });
     }

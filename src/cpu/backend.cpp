@@ -1,11 +1,12 @@
 // The CPU backend: one parallel region per call.  Tensors are taken in waves that fit the last-level cache: all phases
-// of a wave before the next, so that what one visit read the next finds there.  Within a wave every worker has a
+// of a wave before the next, so that what one pass read the next finds there.  Within a wave every worker has a
 // contiguous run of tiles, the same in every phase.  Results depend on neither waves nor workers.
 #include "core/backend.hpp"
 
 #include <algorithm>
 
-#include "core/message.hpp"
+#include "core/optimizers/registry.hpp"
+#include "core/scalars.hpp"
 #include "core/step.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/parallel.hpp"
@@ -21,20 +22,9 @@ constexpr int64_t kWave = int64_t{1} << 19;
 constexpr int64_t kWorthwhile = int64_t{1} << 15;
 
 const Kernel& kernel_of(Algorithm algorithm, Target target) {
-  switch (algorithm) {
-    case Algorithm::came:
-      return came_kernel(target);
-    case Algorithm::adafactor:
-      return adafactor_kernel(target);
-    case Algorithm::adam:
-    case Algorithm::adamw:
-      return adam_kernel(target);
-    case Algorithm::lamb:
-      return lamb_kernel(target);
-    case Algorithm::sm3:
-      return sm3_kernel(target);
-  }
-  core::fail(Status::internal, "no kernel for algorithm ", static_cast<int>(algorithm));
+  using Choose = const Kernel& (*)(Target);
+  static constexpr Choose table[] = {came_kernel, adafactor_kernel, adam_kernel, adam_kernel, lamb_kernel, sm3_kernel};
+  return core::entry_of(algorithm, table)(target);
 }
 
 int64_t elements_of(const Tile& tile) { return tile.batch.count * tile.rows.count * tile.cols.count; }
@@ -71,7 +61,7 @@ class Run {
 
   [[nodiscard]] Subject subject(int64_t index, double norm) const {
     const came_options& options = core::options_of(plan_, step_, plan_.tensors[static_cast<size_t>(index)]);
-    return {plan_, step_, index, core::gradient_factor(options, step_, norm)};
+    return {plan_, step_, index, core::gradient_multiplier(options, step_, norm)};
   }
 
   void run_wave(Range tensors, Range phases, const Worker& worker) const {
@@ -86,7 +76,7 @@ class Run {
       run_tiles(tiles, phase, norm);
       if (kind(phase) == PhaseKind::norm || plan_.sharded) {
         worker.wait();
-        combine(tensors, phase, norm, worker);
+        write_slots(tensors, phase, norm, worker);
       }
     }
   }
@@ -141,11 +131,11 @@ class Run {
     }
   }
 
-  void combine(Range tensors, int64_t phase, double norm, const Worker& worker) const {
+  void write_slots(Range tensors, int64_t phase, double norm, const Worker& worker) const {
     const Range mine = tensors_of(tensors, worker);
     for (int64_t k = mine.begin; k < mine.begin + mine.count; ++k) {
       const bool shared = plan_.tensors[static_cast<size_t>(k)].sharded || kind(phase) == PhaseKind::norm;
-      if (shared) subject(k, norm).combine(kind(phase));
+      if (shared) subject(k, norm).write_slot(kind(phase));
     }
   }
 
@@ -170,8 +160,12 @@ void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
 namespace came::core {
 
 const Backend& cpu_backend() {
-  static constexpr Tiling tiling{int64_t{1} << 16, int64_t{1} << 16, 256, 1, true};
-  static constexpr Backend backend{"cpu", CAME_DEVICE_CPU, tiling, cpu::run_phases};
+  static constexpr Backend backend{
+      .name = "cpu",
+      .device = CAME_DEVICE_CPU,
+      .tiling = {.elements = int64_t{1} << 16, .cols = int64_t{1} << 16, .least = 256, .reduces_in_place = true},
+      .run_phases = cpu::run_phases,
+  };
   return backend;
 }
 

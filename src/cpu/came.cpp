@@ -1,5 +1,5 @@
 // CAME, Algorithm 2 of the paper: docs/algorithms.md, equations (5) to (13).
-// Three visits; bytes per parameter: statistics G, momentum G + 2M, apply M + 2P.
+// Three passes; bytes per parameter: statistics G, momentum G + 2M, apply M + 2P.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/came.cpp"
 #include "hwy/foreach_target.h"
@@ -13,15 +13,15 @@ namespace HWY_NAMESPACE {
 namespace {
 
 template <class T>
-Factors<T> instability(const Subject& s) {
+Averages<T> instability(const Subject& s) {
   return {s, s.state<T>("exp_avg_res_row"), s.state<T>("exp_avg_res_col"), s.o.beta3, s.o.eps2, PhaseKind::momentum};
 }
 
 /// m <- beta1 m + (1 - beta1) u : (9), and U = (u - m)^2 with the stored m : (10), for R rows of a panel.  Adds U up
 /// over columns to panel.sums and over rows to `sums`, and counts the agreeing elements of `cautious`.
 template <class T, size_t R>
-HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, const T* row_factors,
-                           const T* col_factors, double* sums, double* agreements) {
+HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, const T* row_multipliers,
+                           const T* col_multipliers, double* sums, double* agreements) {
   const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(s.o.beta1)));
   for_chunks(panel.cols, [&](int64_t j, int64_t count) {
     const auto n = static_cast<size_t>(count);
@@ -30,8 +30,8 @@ HWY_INLINE void blend_rows(const Subject& s, const Panel<T>& panel, int64_t i, c
     const auto g = gradient.rows();
     const auto m = momentum.rows();
     std::array<T, R> rows;
-    std::copy_n(row_factors, R, rows.begin());
-    const T* col = col_factors + (j - panel.cols.begin);
+    std::copy_n(row_multipliers, R, rows.begin());
+    const T* col = col_multipliers + (j - panel.cols.begin);
     T* col_sums = panel.sums_at(j);
     const Vec<T> sign = set(static_cast<T>(s.sign));
     const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
@@ -87,14 +87,14 @@ void blend_full(const Subject& s, const Update<T>& update, const Tile& tile, dou
   const Vec<T> eps = set(static_cast<T>(s.o.eps2));
   for_spans(s, tile, [&](int64_t, const Span& span) {
     HWY_ALIGN T scratch[2][kChunk];
-    const T* g = open(s.grad, span, scratch[0]);
-    T* m = open(s.momentum, span, scratch[1]);
+    const T* g = values_of(s.grad, span, scratch[0]);
+    T* m = values_of(s.momentum, span, scratch[1]);
     const T* v = update.full + s.grad.at(span);
-    const Vec<T> factor = update.gradient_factor();
+    const Vec<T> multiplier = update.gradient_multiplier();
     const Vec<T> clip = update.full_clip();
     const Vec<T> sign = set(static_cast<T>(s.sign));
     const auto update_at = [=](size_t k, auto at) CAME_LANES {
-      return Update<T>::full_update(at.load(g + k), factor, at.load(v + k), clip);
+      return Update<T>::full_update(at.load(g + k), multiplier, at.load(v + k), clip);
     };
     for_lanes<T>(span.n,
                  [=](size_t k, auto at) CAME_LANES { at.store(blend(at.load(m + k), rate, update_at(k, at)), m + k); });
@@ -116,30 +116,30 @@ void blend_full(const Subject& s, const Update<T>& update, const Tile& tile, dou
 template <class T>
 void run_momentum(const Subject& s, const Tile& tile) {
   const Update<T> update(s, s.o.beta2);
-  double* agreements = s.o.cautious != 0 ? &s.partial<T>(PhaseKind::momentum, tile).last_scalar() : nullptr;
+  double* agreements = s.o.cautious != 0 ? &s.partials<T>(PhaseKind::momentum, tile).agreements() : nullptr;
   if (!s.t.factored) return blend_full(s, update, tile, agreements);
-  instability<T>(s).accumulate(tile, update.factors,
-                               [&](const Panel<T>& panel, const T* col_factors, const auto& row_done) {
-                                 const double own = update.factors.own_root(panel.b);
-                                 for_row_blocks(panel.rows, [&](int64_t i, auto count) {
-                                   constexpr size_t R = decltype(count)::value;
-                                   T row_factors[R];
-                                   for (size_t r = 0; r < R; ++r)
-                                     row_factors[r] = update.row_factor(panel.b, i + static_cast<int64_t>(r), own);
-                                   double sums[R] = {};
-                                   blend_rows<T, R>(s, panel, i, row_factors, col_factors, sums, agreements);
-                                   for (size_t r = 0; r < R; ++r) row_done(i + static_cast<int64_t>(r), sums[r]);
-                                 });
-                               });
+  instability<T>(s).accumulate(
+      tile, update.averages, [&](const Panel<T>& panel, const T* col_multipliers, const auto& row_done) {
+        const double own = update.averages.own_root(panel.b);
+        for_row_blocks(panel.rows, [&](int64_t i, auto count) {
+          constexpr size_t R = decltype(count)::value;
+          T row_multipliers[R];
+          for (size_t r = 0; r < R; ++r)
+            row_multipliers[r] = update.row_multiplier(panel.b, i + static_cast<int64_t>(r), own);
+          double sums[R] = {};
+          blend_rows<T, R>(s, panel, i, row_multipliers, col_multipliers, sums, agreements);
+          for (size_t r = 0; r < R; ++r) row_done(i + static_cast<int64_t>(r), sums[r]);
+        });
+      });
 }
 
 /// (12)
 template <class T>
 void finish_momentum(const Subject& s) {
-  const double correction = s.o.bias_correction != 0 ? 1 - std::pow(s.o.beta3, s.count) : 1.0;
+  const double correction = s.o.bias_correction != 0 ? algorithms::bias_correction(s.o.beta3, s.count) : 1.0;
   for (int64_t b = 0; b < s.t.local_blocks(); ++b) {
     const double mean = s.t.factored ? instability<T>(s).finish(b) : 1.0;
-    s.derived(b).confidence = std::sqrt(mean * correction);
+    s.matrix_scalars(b).confidence = std::sqrt(mean * correction);
   }
   finish_agreement(s, PhaseKind::momentum);
 }
@@ -148,14 +148,14 @@ void finish_momentum(const Subject& s) {
 template <class T, class Move>
 HWY_INLINE void apply_span(const Subject& s, const Span& span, const Move& move) {
   HWY_ALIGN T scratch[kChunk];
-  const T* m = open(s.momentum, span, scratch);
+  const T* m = values_of(s.momentum, span, scratch);
   const double decay = s.lr * s.o.weight_decay;
   if (s.o.cautious == 0) {
     move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES { return move(k, at, at.load(m + k)); });
     return;
   }
   HWY_ALIGN T more[kChunk];
-  const T* g = open(s.grad, span, more);
+  const T* g = values_of(s.grad, span, more);
   const Vec<T> sign = set(static_cast<T>(s.sign));
   move_param<T>(s, span, decay, [=](size_t k, auto at) CAME_LANES {
     const Vec<T> value = at.load(m + k);
@@ -164,7 +164,7 @@ HWY_INLINE void apply_span(const Subject& s, const Span& span, const Move& move)
   });
 }
 
-/// The same for R rows of a matrix: moves by m times the factors of row and column.
+/// The same for R rows of a matrix: moves by m times the multipliers of row and column.
 template <class T, size_t R>
 HWY_INLINE void apply_rows(const Subject& s, int64_t b, int64_t i, int64_t j, int64_t n, std::array<T, R> of_rows,
                            const T* col) {
@@ -199,19 +199,19 @@ HWY_INLINE void apply_rows(const Subject& s, int64_t b, int64_t i, int64_t j, in
 /// theta <- theta - lr wd theta - lr m / sqrt(S) : (13)
 template <class T>
 void run_apply(const Subject& s, const Tile& tile) {
-  const Factors<T> factors = instability<T>(s);
-  const auto step = [&](int64_t b) { return s.lr * s.derived(b).direction; };
+  const Averages<T> averages = instability<T>(s);
+  const auto step = [&](int64_t b) { return s.lr * s.matrix_scalars(b).direction; };
   if (s.t.factored) {
-    for_panels(factors, tile, [&](int64_t b, Range rows, Range cols, const T* col_factors) {
-      const double factor = step(b) * factors.own_root(b) * s.derived(b).confidence;
+    for_panels(averages, tile, [&](int64_t b, Range rows, Range cols, const T* col_multipliers) {
+      const double multiplier = step(b) * averages.own_root(b) * s.matrix_scalars(b).confidence;
       for_row_blocks(rows, [&](int64_t i, auto count) {
         constexpr size_t R = decltype(count)::value;
         std::array<T, R> of_rows;
         for (size_t r = 0; r < R; ++r) {
-          of_rows[r] = algorithms::row_factor_as<T>(factor * factors.inverse_root(b, i + static_cast<int64_t>(r)));
+          of_rows[r] = algorithms::row_factor_as<T>(multiplier * averages.inverse_root(b, i + static_cast<int64_t>(r)));
         }
         for_chunks(cols, [&](int64_t j, int64_t n) {
-          apply_rows<T, R>(s, b, i, j, n, of_rows, col_factors + (j - cols.begin));
+          apply_rows<T, R>(s, b, i, j, n, of_rows, col_multipliers + (j - cols.begin));
         });
       });
     });
@@ -220,13 +220,13 @@ void run_apply(const Subject& s, const Tile& tile) {
   const T* full = s.state<T>("exp_avg_res");
   for_spans(s, tile, [&](int64_t b, const Span& span) {
     if (full == nullptr) {
-      const Vec<T> factor = set(static_cast<T>(step(b)));
-      return apply_span<T>(s, span, [=](size_t, auto, Vec<T> m) CAME_LANES { return hn::Mul(m, factor); });
+      const Vec<T> multiplier = set(static_cast<T>(step(b)));
+      return apply_span<T>(s, span, [=](size_t, auto, Vec<T> m) CAME_LANES { return hn::Mul(m, multiplier); });
     }
     const T* residual = full + s.grad.at(span);
-    const Vec<T> factor = set(static_cast<T>(step(b) * s.derived(b).confidence));
+    const Vec<T> multiplier = set(static_cast<T>(step(b) * s.matrix_scalars(b).confidence));
     apply_span<T>(s, span, [=](size_t k, auto at, Vec<T> m) CAME_LANES {
-      return hn::Div(hn::Mul(m, factor), hn::Sqrt(at.load(residual + k)));
+      return hn::Div(hn::Mul(m, multiplier), hn::Sqrt(at.load(residual + k)));
     });
   });
 }

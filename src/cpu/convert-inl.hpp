@@ -156,10 +156,10 @@ HWY_INLINE void encode_block(const float* values, size_t n, float scale, int lev
     return;
   }
   const VecF most = set(static_cast<float>(levels));
-  const VecF factor = set(algorithms::code_factor(scale, levels));
+  const VecF multiplier = set(algorithms::code_factor(scale, levels));
   for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES {
     const VecF m = at.load(values + j);
-    const VecF squares = hn::Mul(hn::Abs(m), factor);
+    const VecF squares = hn::Mul(hn::Abs(m), multiplier);
     const VecF t = hn::Sqrt(squares);
     const VecI code = hn::ConvertTo(Lanes<int32_t>(), hn::IfThenElse(hn::Lt(t, most), t, most));
     const VecF k = hn::ConvertTo(Lanes<float>(), code);

@@ -19,6 +19,14 @@ void force_target(Target target);
 std::array<Target, 16> targets();
 const char* target_name(Target target);
 
+/// The phases of one optimizer, for one instruction set.
+struct Kernel {
+  /// What follows, for one tensor, from the reduction after phase `done`.
+  void (*finish)(const Subject& s, PhaseKind done);
+  /// Phase `phase` on one tile; its partials are zero on entry.
+  void (*run)(const Subject& s, PhaseKind phase, const Tile& tile);
+};
+
 const Kernel& came_kernel(Target target);
 const Kernel& adafactor_kernel(Target target);
 const Kernel& adam_kernel(Target target);

@@ -1,5 +1,5 @@
 // LAMB: docs/algorithms.md, equations (19) and (22) to (24).
-// Two visits; bytes per parameter: moments with both norms G + 2M + 2V + P, apply M + V + 2P.
+// Two passes; bytes per parameter: moments with both norms G + 2M + 2V + P, apply M + V + 2P.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/lamb.cpp"
 #include "hwy/foreach_target.h"
@@ -15,9 +15,9 @@ namespace {
 template <class T>
 void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   const bool corrects = s.o.bias_correction != 0;
-  const double correction1 = corrects ? 1 - std::pow(s.o.beta1, s.count) : 1.0;
-  const double correction2 = corrects ? 1 - std::pow(s.o.beta2, s.count) : 1.0;
-  const Vec<T> factor = set(static_cast<T>(s.factor));
+  const double correction1 = corrects ? algorithms::bias_correction(s.o.beta1, s.count) : 1.0;
+  const double correction2 = corrects ? algorithms::bias_correction(s.o.beta2, s.count) : 1.0;
+  const Vec<T> multiplier = set(static_cast<T>(s.multiplier));
   const Vec<T> sign = set(static_cast<T>(s.sign));
   const Vec<T> scale = set(static_cast<T>(1 / correction1));
   const Vec<T> root = set(static_cast<T>(1 / std::sqrt(correction2)));
@@ -29,11 +29,11 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
   for_spans(s, tile, [&](int64_t b, const Span& span) {
     HWY_ALIGN T scratch[4][kChunk];
     const bool reads_gradient = phase == PhaseKind::moments || cautious;
-    const T* g = reads_gradient ? open(s.grad, span, scratch[0]) : nullptr;
-    T* p = open(s.param, span, scratch[1]);
-    T* m = open(s.momentum, span, scratch[2]);
-    T* v = open(s.second_moment, span, scratch[3]);
-    const auto gradient = [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(g + k), factor); };
+    const T* g = reads_gradient ? values_of(s.grad, span, scratch[0]) : nullptr;
+    T* p = values_of(s.param, span, scratch[1]);
+    T* m = values_of(s.momentum, span, scratch[2]);
+    T* v = values_of(s.second_moment, span, scratch[3]);
+    const auto gradient = [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(g + k), multiplier); };
     // The update before the trust ratio, from the stored moments: (22).
     const auto direction = [=](size_t k, auto at, Vec<T> first, Vec<T> mean) CAME_LANES {
       const Vec<T> divisor = hn::Add(hn::Mul(hn::Sqrt(mean), root), eps);
@@ -48,14 +48,14 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
         param_squares.add(k, square(at.load(p + k)));
         update_squares.add(k, square(direction(k, at, first, mean)));
       });
-      const Partial<T> out = s.partial<T>(phase, tile);
-      out.scalars[0] +=
+      const Partials<T> out = s.partials<T>(phase, tile);
+      out.scalars[core::kLambParameterSquares] +=
           sound_squares<T>(param_squares.total(), span.n, [=](size_t k, auto at) CAME_LANES { return at.load(p + k); });
-      out.scalars[1] += sound_squares<T>(update_squares.total(), span.n, [=](size_t k, auto at) CAME_LANES {
-        return direction(k, at, at.load(m + k), at.load(v + k));
-      });
+      out.scalars[core::kLambUpdateSquares] += sound_squares<T>(
+          update_squares.total(), span.n,
+          [=](size_t k, auto at) CAME_LANES { return direction(k, at, at.load(m + k), at.load(v + k)); });
     } else {  // (24)
-      const Vec<T> step = set(static_cast<T>(s.lr * s.derived(b).direction));
+      const Vec<T> step = set(static_cast<T>(s.lr * s.matrix_scalars(b).direction));
       for_lanes<T>(span.n, [=](size_t k, auto at) CAME_LANES {
         const Vec<T> move =
             hn::Add(hn::Zero(Lanes<T>()), hn::Mul(step, direction(k, at, at.load(m + k), at.load(v + k))));
@@ -70,10 +70,9 @@ void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
 template <class T>
 void finish_as(const Subject& s, PhaseKind done) {
   if (done != PhaseKind::moments) return;
-  const double param_norm = std::sqrt(s.total(PhaseKind::moments, 0));
-  const double update_norm = std::sqrt(s.total(PhaseKind::moments, 1));
-  const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
-  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).direction = ratio;
+  const double ratio = algorithms::trust_ratio(s.total(PhaseKind::moments, core::kLambParameterSquares),
+                                               s.total(PhaseKind::moments, core::kLambUpdateSquares));
+  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.matrix_scalars(b).direction = ratio;
 }
 
 }  // namespace

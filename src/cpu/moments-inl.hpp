@@ -13,7 +13,7 @@ namespace came::cpu {
 namespace HWY_NAMESPACE {
 
 /// m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g^2 for a span, and then, with what is stored,
-/// next(k, lanes, m, v).  `m` and `v` are what open() gave.
+/// next(k, lanes, m, v).  `m` and `v` are what values_of() gave.
 template <class T, class Gradient, class Next>
 HWY_INLINE void update_moments(const Subject& s, const Span& span, T* m, T* v, const Gradient& gradient,
                                const Next& next) {

@@ -13,12 +13,12 @@ namespace {
 
 template <class T>
 void run_as(const Subject& s, PhaseKind phase, const Tile& tile) {
-  double& sum = s.partial<T>(phase, tile).scalars[0];
-  const Vec<T> factor = set(static_cast<T>(s.factor));
+  double& sum = s.partials<T>(phase, tile).scalars[core::kGradientSquares];
+  const Vec<T> multiplier = set(static_cast<T>(s.multiplier));
   for_spans(s, tile, [&](int64_t, const Span& span) {
     HWY_ALIGN T scratch[kChunk];
-    const T* g = open(s.grad, span, scratch);
-    sum += squares_over<T>(span.n, [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(g + k), factor); });
+    const T* g = values_of(s.grad, span, scratch);
+    sum += squares_over<T>(span.n, [=](size_t k, auto at) CAME_LANES { return hn::Mul(at.load(g + k), multiplier); });
   });
 }
 

@@ -1,10 +1,10 @@
 // SM3-II over the rows and columns of a matrix: docs/algorithms.md, equations (25) to (27).
-// One visit, G + 2M + 2P bytes per parameter; `cautious` makes it three.
+// One pass, G + 2M + 2P bytes per parameter; `cautious` makes it three.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/sm3.cpp"
 #include "hwy/foreach_target.h"
 
-#include "cpu/factors-inl.hpp"
+#include "cpu/averages-inl.hpp"
 #include "cpu/kernels.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -15,15 +15,15 @@ namespace {
 /// (25) and, unless the direction waits to be rescaled, (27), for a span.  least(k, lanes) is the old cover, and
 /// keep(k, lanes, cover) takes the new one.
 template <class T, class Least, class Keep>
-HWY_INLINE void visit(const Subject& s, const Span& span, const Least& least, const Keep& keep) {
+HWY_INLINE void pass_span(const Subject& s, const Span& span, const Least& least, const Keep& keep) {
   HWY_ALIGN T scratch[2][kChunk];
-  const T* g = open(s.grad, span, scratch[0]);
+  const T* g = values_of(s.grad, span, scratch[0]);
   const Vec<T> eps = set(static_cast<T>(s.o.eps));
-  const Vec<T> factor = set(static_cast<T>(s.factor));
+  const Vec<T> multiplier = set(static_cast<T>(s.multiplier));
   const Vec<T> lr = set(static_cast<T>(s.lr));
   const double decay = s.lr * s.o.weight_decay;
   const auto direction = [&](size_t k, auto at) CAME_LANES {
-    const Vec<T> gradient = hn::Mul(at.load(g + k), factor);
+    const Vec<T> gradient = hn::Mul(at.load(g + k), multiplier);
     const Vec<T> cover = hn::Add(least(k, at), square(gradient));
     keep(k, at, cover);
     return hn::Div(gradient, hn::Sqrt(hn::Add(cover, eps)));
@@ -32,7 +32,7 @@ HWY_INLINE void visit(const Subject& s, const Span& span, const Least& least, co
     move_param<T>(s, span, decay, [&](size_t k, auto at) CAME_LANES { return hn::Mul(lr, direction(k, at)); });
     return;
   }
-  T* m = open(s.momentum, span, scratch[1]);
+  T* m = values_of(s.momentum, span, scratch[1]);
   const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(s.o.beta1)));
   const auto blend_lanes = [&](size_t k, auto at)
                                CAME_LANES { at.store(blend(at.load(m + k), rate, direction(k, at)), m + k); };
@@ -51,7 +51,7 @@ HWY_INLINE void visit(const Subject& s, const Span& span, const Least& least, co
 
 /// The covers of a panel's rows and columns; their maxima go to `rows` and `cols`, which are zero on entry : (26).
 template <class T>
-void visit_panel(const Subject& s, int64_t b, const Tile& tile, T* rows, T* cols) {
+void pass_panel(const Subject& s, int64_t b, const Tile& tile, T* rows, T* cols) {
   const T* row = s.state<T>("accumulator_row");
   const T* col = s.state<T>("accumulator_col");
   for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
@@ -65,7 +65,7 @@ void visit_panel(const Subject& s, int64_t b, const Tile& tile, T* rows, T* cols
       const T* old_col = col + s.col_at(b, j);
       T* most = cols + (j - tile.cols.begin);
       Vec<T> row_most = hn::Load(Lanes<T>(), lanes);
-      visit<T>(
+      pass_span<T>(
           s, s.span(b, i, j, n),
           [=](size_t k, auto at) CAME_LANES { return hn::Add(hn::Min(old_row, at.load(old_col + k)), nan); },
           [&](size_t k, auto at, Vec<T> cover) CAME_LANES {
@@ -85,22 +85,22 @@ void run_cover(const Subject& s, const Tile& tile) {
     T* full = s.state<T>("accumulator");
     for_spans(s, tile, [&](int64_t, const Span& span) {
       T* v = full + s.grad.at(span);
-      visit<T>(
+      pass_span<T>(
           s, span, [=](size_t k, auto at) CAME_LANES { return at.load(v + k); },
           [=](size_t k, auto at, Vec<T> cover) CAME_LANES { at.store(cover, v + k); });
     });
     return;
   }
   if (s.t.owner != Owner::matrix) {
-    const Partial<T> out = s.partial<T>(PhaseKind::cover, tile);
-    return visit_panel(s, tile.batch.begin, tile, out.row(0), out.col(0));
+    const Partials<T> out = s.partials<T>(PhaseKind::cover, tile);
+    return pass_panel(s, tile.batch.begin, tile, out.row(core::kCovers), out.col(core::kCovers));
   }
   for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
     HWY_ALIGN T rows[kSmall];
     HWY_ALIGN T cols[kSmall];
     std::fill_n(rows, tile.rows.count, T{0});
     std::fill_n(cols, tile.cols.count, T{0});
-    visit_panel(s, b, tile, rows, cols);
+    pass_panel(s, b, tile, rows, cols);
     std::copy_n(rows, tile.rows.count, s.state<T>("accumulator_row") + s.row_at(b, 0));
     std::copy_n(cols, tile.cols.count, s.state<T>("accumulator_col") + s.col_at(b, 0));
   }
@@ -113,7 +113,7 @@ void finish_cover(const Subject& s) {
   double most[kChunk];
   const auto copy_axis = [&](Axis axis, int64_t b, int64_t count, T* to) {
     for_chunks({0, count}, [&](int64_t k, int64_t n) {
-      s.combined<T>(PhaseKind::cover, axis, 0, b, {k, n}, most);
+      s.reduce<T>(PhaseKind::cover, axis, core::kCovers, b, {k, n}, most);
       copy(most, static_cast<size_t>(n), to + k);
     });
   };
@@ -127,17 +127,17 @@ template <class T>
 void run_cautious(const Subject& s, PhaseKind phase, const Tile& tile) {
   for_spans(s, tile, [&](int64_t b, const Span& span) {
     HWY_ALIGN T scratch[2][kChunk];
-    const T* g = open(s.grad, span, scratch[0]);
-    const T* m = open(s.momentum, span, scratch[1]);
+    const T* g = values_of(s.grad, span, scratch[0]);
+    const T* m = values_of(s.momentum, span, scratch[1]);
     const Vec<T> sign = set(static_cast<T>(s.sign));
     const auto agreement = [=](size_t k, auto at)
                                CAME_LANES { return agreeing<T>(at.load(m + k), hn::Mul(at.load(g + k), sign)); };
     if (phase == PhaseKind::agreement) {
-      s.partial<T>(phase, tile).last_scalar() += sum_over<T>(span.n, agreement);
+      s.partials<T>(phase, tile).agreements() += sum_over<T>(span.n, agreement);
     } else {
-      const Vec<T> factor = set(static_cast<T>(s.lr * s.derived(b).direction));
+      const Vec<T> multiplier = set(static_cast<T>(s.lr * s.matrix_scalars(b).direction));
       move_param<T>(s, span, s.lr * s.o.weight_decay, [=](size_t k, auto at) CAME_LANES {
-        return hn::Mul(hn::Mul(at.load(m + k), factor), agreement(k, at));
+        return hn::Mul(hn::Mul(at.load(m + k), multiplier), agreement(k, at));
       });
     }
   });

@@ -12,7 +12,7 @@ namespace came::cpu {
 /// A multiple of the blocks of codes.
 inline constexpr size_t kChunk = 1024;
 
-/// A piece of a row: `n` elements from column `col` of local row `row` (rows of all matrices count on).
+/// Part of a row: `n` elements from column `col` of local row `row` (rows of all matrices count on).
 struct Span {
   int64_t row = 0;
   int64_t col = 0;

@@ -101,13 +101,13 @@ inline void convert(const Storage& s, const Span& span, double* to) {
 
 /// The elements of a span, to read and, followed by store(), to write.
 template <class T>
-HWY_INLINE T* open(const Storage& s, const Span& span, T* scratch) {
+HWY_INLINE T* values_of(const Storage& s, const Span& span, T* scratch) {
   if (s.dtype == kType<T>) return static_cast<T*>(s.data) + s.at(span);
   convert(s, span, scratch);
   return scratch;
 }
 
-/// Stores what open() gave; it stays as it was before it was rounded.
+/// Stores what values_of() gave; it stays as it was before it was rounded.
 template <class T>
 HWY_INLINE void store(const Storage& s, const Span& span, const T* values) {
   if (s.dtype == kType<T>) return;
@@ -120,7 +120,7 @@ HWY_INLINE void store(const Storage& s, const Span& span, const T* values) {
   }
 }
 
-/// store(), and then what a later open() would give.
+/// store(), and then what a later values_of() would give.
 template <class T>
 HWY_INLINE void store_rounded(const Storage& s, const Span& span, T* values) {
   if (s.dtype == kType<T>) return;

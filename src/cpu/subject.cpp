@@ -1,25 +1,27 @@
-// Access to one tensor of one step, and the combination of its tiles' blocks.
+// Access to one tensor of one step, and the reduction of its tiles' partials.
 #include "cpu/subject.hpp"
 
 #include <cstring>
 
 #include "core/optimizers/descriptor.hpp"
+#include "core/scalars.hpp"
 #include "core/step.hpp"
 
 namespace came::cpu {
 
-Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_factor)
+Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_multiplier)
     : plan(p),
       t(p.tensors[static_cast<size_t>(index)]),
       o(core::options_of(p, step, t)),
       lr(core::scalar_or(step.lr, t.group, o.lr)),
-      count(core::scalar_or(step.step, step.step->ndim == 0 || step.step->shape[0] == 1 ? 0 : index, 0) + 1),
-      factor(o.maximize != 0 ? -grad_factor : grad_factor),
-      sign(factor > 0   ? 1.0
-           : factor < 0 ? -1.0
-                        : 0.0),
+      count(core::step_number(step, index)),
+      multiplier(o.maximize != 0 ? -grad_multiplier : grad_multiplier),
+      sign(multiplier > 0   ? 1.0
+           : multiplier < 0 ? -1.0
+                            : 0.0),
       step_(step),
-      derived_(reinterpret_cast<Derived*>(static_cast<double*>(step.workspace) + p.derived_offset) + t.first_derived) {
+      matrix_scalars_(reinterpret_cast<MatrixScalars*>(static_cast<double*>(step.workspace) + p.matrix_scalars_offset) +
+                      t.first_matrix_scalars) {
   const auto key = [&](algorithms::Stream stream) {
     return algorithms::rounding_key(o.seed, static_cast<uint64_t>(count), t.id, stream);
   };
@@ -50,34 +52,33 @@ Storage Subject::find_state(const char* name) const {
   return {};
 }
 
-double Subject::tile_scalars(PhaseKind phase, Range tiles, int64_t k) const {
-  const int64_t index = k < 0 ? slot(phase).shape.scalars + k : k;
+double Subject::tile_scalars(Range tiles, int64_t k) const {
   double sum = 0;
   for (int64_t x = tiles.begin; x < tiles.begin + tiles.count; ++x) {
-    sum += (static_cast<const double*>(step_.workspace) + plan.tiles[static_cast<size_t>(x)].partial)[index];
+    sum += (static_cast<const double*>(step_.workspace) + plan.tiles[static_cast<size_t>(x)].partial)[k];
   }
   return sum;
 }
 
 double Subject::scalar(PhaseKind phase, int64_t b, int64_t k) const {
-  if (!t.sharded) return tile_scalars(phase, tiles_of(b), k);
+  if (!t.sharded) return tile_scalars(tiles_of(b), k);
   const core::ReductionShape& shape = slot(phase).shape;
-  return reduced(phase, b)[shape.size(t.view.rows, t.view.cols) - (k < 0 ? -k : shape.scalars - k)];
+  return all_reduced(phase, b)[shape.rows * t.view.rows + shape.cols * t.view.cols + k];
 }
 
 double Subject::total(PhaseKind phase, int64_t k) const {
-  if (!t.sharded) return tile_scalars(phase, t.tiles, k);
+  if (!t.sharded) return tile_scalars(t.tiles, k);
   const core::ReductionShape& shape = slot(phase).shape;
   const int64_t size = shape.size(t.view.rows, t.view.cols);
   double sum = 0;
   for (int64_t block = 0; block < t.slot_blocks; ++block) {
-    sum += slot_data(phase)[(block + 1) * size - (k < 0 ? -k : shape.scalars - k)];
+    sum += slot_data(phase)[(block + 1) * size - shape.scalars + k];
   }
   return sum;
 }
 
 template <class T>
-void Subject::combine_vectors(PhaseKind phase) const {
+void Subject::write_slot_as(PhaseKind phase) const {
   const core::ReductionShape& shape = slot(phase).shape;
   double* slots = slot_data(phase);
   const int64_t size = shape.size(t.view.rows, t.view.cols);
@@ -85,21 +86,21 @@ void Subject::combine_vectors(PhaseKind phase) const {
     // The slot counts matrices, rows and columns of the whole tensor, b those of this rank.
     double* into = slots + (t.block_per_matrix() ? t.local.batch.begin + b : 0) * size;
     for (int64_t v = 0; v < shape.rows; ++v, into += t.view.rows) {
-      combine_tiles<T>(phase, Axis::rows, v, b, {0, t.local.rows.count}, into + t.local.rows.begin);
+      reduce_tiles<T>(phase, Axis::rows, v, b, {0, t.local.rows.count}, into + t.local.rows.begin);
     }
     for (int64_t v = 0; v < shape.cols; ++v, into += t.view.cols) {
-      combine_tiles<T>(phase, Axis::cols, v, b, {0, t.local.cols.count}, into + t.local.cols.begin);
+      reduce_tiles<T>(phase, Axis::cols, v, b, {0, t.local.cols.count}, into + t.local.cols.begin);
     }
-    for (int64_t k = 0; k < shape.scalars; ++k) into[k] = tile_scalars(phase, tiles_of(b), k);
+    for (int64_t k = 0; k < shape.scalars; ++k) into[k] = tile_scalars(tiles_of(b), k);
   }
 }
 
-void Subject::combine(PhaseKind phase) const {
+void Subject::write_slot(PhaseKind phase) const {
   std::fill_n(slot_data(phase), t.slot_blocks * slot(phase).shape.size(t.view.rows, t.view.cols), 0.0);
   if (core::statistics_dtype(t) == DType::f64) {
-    combine_vectors<double>(phase);
+    write_slot_as<double>(phase);
   } else {
-    combine_vectors<float>(phase);
+    write_slot_as<float>(phase);
   }
 }
 
@@ -111,9 +112,12 @@ void Subject::clear(PhaseKind phase, const Tile& tile) const {
 }
 
 void finish_agreement(const Subject& s, PhaseKind phase) {
-  double factor = 1;
-  if (s.o.cautious != 0) factor = s.elements() / std::max(s.total(phase, -1), 1e-3 * s.elements());
-  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).direction = factor;
+  double multiplier = 1;
+  if (s.o.cautious != 0) {
+    const double count = s.total(phase, core::agreement_scalar(s.shape(phase)));
+    multiplier = algorithms::cautious_multiplier(s.elements(), count);
+  }
+  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.matrix_scalars(b).direction = multiplier;
 }
 
 }  // namespace came::cpu

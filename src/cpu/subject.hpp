@@ -1,11 +1,12 @@
-// One tensor of one step as the CPU kernels see it: storages, scalars, the block of partial results that a tile fills,
-// and what a phase left behind once its blocks are combined.  Indices b, i, j count what this rank holds.
+// One tensor of one step as the CPU kernels see it: storages, scalars, the partials of a tile, and what a phase left
+// once they are reduced.  Indices b, i, j count what this rank holds.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 
 #include "algorithms/averages.hpp"
+#include "algorithms/scalars.hpp"
 #include "core/dtype.hpp"
 #include "core/plan.hpp"
 #include "cpu/storage.hpp"
@@ -22,43 +23,43 @@ using core::Tile;
 #define CAME_CPU_INLINE inline __attribute__((always_inline))
 
 /// What follows from a reduction, per block of a tensor; kept in the workspace until the step ends.
-struct Derived {
-  double update = 0;      ///< Factor of the update: root of the mean row average over the clipping ratio.
-  double confidence = 0;  ///< Factor of the momentum: the same root for the instability, bias-corrected.
-  double direction = 0;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
+struct MatrixScalars {
+  double update = 0;      ///< Multiplier of the update: root of the mean row average over the clipping ratio.
+  double confidence = 0;  ///< Multiplier of the momentum: the same root for the instability, bias-corrected.
+  double direction = 0;   ///< Multiplier of the whole direction: cautious rescaling, LAMB's trust ratio.
   double rate = 0;        ///< Adafactor: the learning rate.
 };
-static_assert(sizeof(Derived) == core::kDerived * sizeof(double));
+static_assert(sizeof(MatrixScalars) == core::kMatrixScalars * sizeof(double));
 
-/// Partial results of one tile: scalars, vectors over its rows, vectors over its columns.
+/// Partials of one tile: scalars, vectors over its rows, vectors over its columns.
 template <class T>
-struct Partial {
+struct Partials {
   double* scalars;
   T* rows;
   T* cols;
   int64_t n;
   int64_t m;
-  int64_t scalar_count;
+  const core::ReductionShape& shape;
 
   [[nodiscard]] T* row(int64_t v) const { return rows + v * n; }
   [[nodiscard]] T* col(int64_t v) const { return cols + v * m; }
-  /// Scalars of an option come last.
-  [[nodiscard]] double& last_scalar() const { return scalars[scalar_count - 1]; }
+  [[nodiscard]] double& agreements() const { return scalars[core::agreement_scalar(shape)]; }
+  [[nodiscard]] double& parameter_squares() const { return scalars[core::parameter_squares_scalar(shape)]; }
 };
 
 enum class Axis { rows, cols };
 
 class Subject {
  public:
-  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_factor);
+  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_multiplier);
 
   const core::Plan& plan;
   const Tensor& t;
   const came_options& o;
-  double lr;      ///< Learning rate of the group.
-  double count;   ///< Number of this step, from 1.
-  double factor;  ///< What the gradient is multiplied with: unscaled, clipped to max_grad_norm, negated by `maximize`.
-  double sign;    ///< Of `factor`: as good where only signs are compared, and no product with it underflows.
+  double lr;          ///< Learning rate of the group.
+  double count;       ///< Number of this step, from 1.
+  double multiplier;  ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
+  double sign;        ///< Of `multiplier`: as good where only signs are compared, and no product with it underflows.
   Storage param;
   Storage grad;
   Storage momentum;
@@ -79,37 +80,38 @@ class Subject {
   [[nodiscard]] int64_t col_at(int64_t b, int64_t j) const { return b * t.local.cols.count + j; }
   [[nodiscard]] double elements() const { return static_cast<double>(t.view.elements()); }
 
-  [[nodiscard]] Derived& derived(int64_t b) const { return derived_[t.block_per_matrix() ? b : 0]; }
+  [[nodiscard]] MatrixScalars& matrix_scalars(int64_t b) const { return matrix_scalars_[t.block_per_matrix() ? b : 0]; }
 
   template <class T>
-  [[nodiscard]] Partial<T> partial(PhaseKind phase, const Tile& tile) const {
-    const core::ReductionShape& shape = slot(phase).shape;
+  [[nodiscard]] Partials<T> partials(PhaseKind phase, const Tile& tile) const {
+    const core::ReductionShape& shape = this->shape(phase);
     double* scalars = static_cast<double*>(step_.workspace) + tile.partial;
     T* rows = reinterpret_cast<T*>(scalars + shape.scalars);
-    return {scalars, rows, rows + shape.rows * tile.rows.count, tile.rows.count, tile.cols.count, shape.scalars};
+    return {scalars, rows, rows + shape.rows * tile.rows.count, tile.rows.count, tile.cols.count, shape};
   }
   /// The number per column that waits in the workspace for all tiles; null where a worker owns the columns.
   template <class T>
-  [[nodiscard]] T* column_factors(int64_t b) const {
+  [[nodiscard]] T* column_multipliers(int64_t b) const {
     if (!t.factored || t.owner == Owner::matrix || t.owner == Owner::columns) return nullptr;
     const int64_t doubles = (t.local.cols.count * static_cast<int64_t>(sizeof(T)) + 7) / 8;
-    return reinterpret_cast<T*>(static_cast<double*>(step_.workspace) + t.column_factors + b * doubles);
+    return reinterpret_cast<T*>(static_cast<double*>(step_.workspace) + t.column_multipliers + b * doubles);
   }
 
-  /// Vector v of a phase over rows or columns of local matrix b, combined; `range` is local.  In f64, in tile order.
+  /// Vector v of a phase over rows or columns of local matrix b, reduced; `range` is local.  In f64, in tile order.
   template <class T>
-  void combined(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
-  /// A combined scalar of local matrix b, or of the whole tensor; k counts from the end if negative.
+  void reduce(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
+  /// A reduced scalar of local matrix b, or of the whole tensor.
   [[nodiscard]] double scalar(PhaseKind phase, int64_t b, int64_t k) const;
   [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
+  [[nodiscard]] const core::ReductionShape& shape(PhaseKind phase) const { return slot(phase).shape; }
   /// The whole slot of local matrix b, all-reduced; sharded tensors only.
-  [[nodiscard]] const double* reduced(PhaseKind phase, int64_t b) const {
+  [[nodiscard]] const double* all_reduced(PhaseKind phase, int64_t b) const {
     const int64_t block = t.block_per_matrix() ? t.local.batch.begin + b : 0;
     return slot_data(phase) + block * slot(phase).shape.size(t.view.rows, t.view.cols);
   }
   /// Writes the tensor's slot of a phase: what the ranks all-reduce.
-  void combine(PhaseKind phase) const;
-  /// Sets the block of a tile to zero.
+  void write_slot(PhaseKind phase) const;
+  /// Sets the partials of a tile to zero.
   void clear(PhaseKind phase, const Tile& tile) const;
 
  private:
@@ -123,14 +125,14 @@ class Subject {
     const int64_t each = t.tiles.count / t.local.batch.count;
     return {t.tiles.begin + b * each, each};
   }
-  [[nodiscard]] double tile_scalars(PhaseKind phase, Range tiles, int64_t k) const;
+  [[nodiscard]] double tile_scalars(Range tiles, int64_t k) const;
   template <class T>
-  void combine_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
+  void reduce_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
   template <class T>
-  void combine_vectors(PhaseKind phase) const;
+  void write_slot_as(PhaseKind phase) const;
 
   const came_step& step_;
-  Derived* derived_;
+  MatrixScalars* matrix_scalars_;
 };
 
 /// Exponential moving average of a statistic with algorithms::rate_of(beta).
@@ -141,8 +143,8 @@ CAME_CPU_INLINE void average(T& statistic, T rate, double value) {
 }
 
 template <class T>
-CAME_CPU_INLINE void Subject::combine_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range,
-                                            double* to) const {
+CAME_CPU_INLINE void Subject::reduce_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range,
+                                           double* to) const {
   const bool maximum = phase == PhaseKind::cover;
   std::fill_n(to, range.count, 0.0);
   const Range tiles = tiles_of(b);
@@ -152,7 +154,7 @@ CAME_CPU_INLINE void Subject::combine_tiles(PhaseKind phase, Axis axis, int64_t 
     const int64_t begin = std::max(held.begin, range.begin);
     const int64_t end = std::min(held.begin + held.count, range.begin + range.count);
     if (begin >= end) continue;
-    const Partial<T> out = partial<T>(phase, tile);
+    const Partials<T> out = partials<T>(phase, tile);
     const T* from = (axis == Axis::rows ? out.row(v) : out.col(v)) + (begin - held.begin);
     double* into = to + (begin - range.begin);
     for (int64_t x = 0; x < end - begin; ++x) {
@@ -163,24 +165,15 @@ CAME_CPU_INLINE void Subject::combine_tiles(PhaseKind phase, Axis axis, int64_t 
 }
 
 template <class T>
-CAME_CPU_INLINE void Subject::combined(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range,
-                                       double* to) const {
-  if (!t.sharded) return combine_tiles<T>(phase, axis, v, b, range, to);
+CAME_CPU_INLINE void Subject::reduce(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const {
+  if (!t.sharded) return reduce_tiles<T>(phase, axis, v, b, range, to);
   const core::ReductionShape& shape = slot(phase).shape;
   const int64_t skip = axis == Axis::rows ? v * t.view.rows + t.local.rows.begin
                                           : shape.rows * t.view.rows + v * t.view.cols + t.local.cols.begin;
-  std::copy_n(reduced(phase, b) + skip + range.begin, range.count, to);
+  std::copy_n(all_reduced(phase, b) + skip + range.begin, range.count, to);
 }
 
-/// Writes derived().direction from the number of agreeing elements that `phase` counted in its last scalar.
+/// Writes matrix_scalars().direction from the number of agreeing elements that `phase` counted.
 void finish_agreement(const Subject& s, PhaseKind phase);
-
-/// The phases of one optimizer, for one instruction set.
-struct Kernel {
-  /// What follows, for one tensor, from the reduction after phase `done`.
-  void (*finish)(const Subject& s, PhaseKind done);
-  /// Phase `phase` on one tile; its block is zero on entry.
-  void (*run)(const Subject& s, PhaseKind phase, const Tile& tile);
-};
 
 }  // namespace came::cpu

@@ -1,4 +1,4 @@
-// Loops over tiles: by rows in blocks, by pieces of rows, or as one run of elements.
+// Loops over tiles: by several rows at once, by spans of rows, or as one run of elements.
 #if defined(CAME_CPU_TILE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef CAME_CPU_TILE_INL
 #undef CAME_CPU_TILE_INL
@@ -65,7 +65,7 @@ struct Rows {
   HWY_INLINE Rows(const Subject& s, const Storage& storage, int64_t b, int64_t i, int64_t j, int64_t n) {
     for (size_t r = 0; r < R; ++r) {
       span[r] = s.span(b, i + static_cast<int64_t>(r), j, n);
-      row[r] = open(storage, span[r], scratch[r]);
+      row[r] = values_of(storage, span[r], scratch[r]);
     }
   }
   /// The rows, apart from the scratch: a copy stays in registers.
@@ -80,7 +80,7 @@ struct Rows {
 template <class T, class Move>
 HWY_INLINE void move_param(const Subject& s, const Span& span, double decay, const Move& move) {
   HWY_ALIGN T scratch[kChunk];
-  T* p = open(s.param, span, scratch);
+  T* p = values_of(s.param, span, scratch);
   const Vec<T> shrink = set(static_cast<T>(decay));
   if (decay != 0) {
     for_lanes<T>(span.n, [&](size_t j, auto at) CAME_LANES {

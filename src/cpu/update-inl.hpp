@@ -7,7 +7,7 @@
 #define CAME_CPU_UPDATE_INL
 #endif
 
-#include "cpu/factors-inl.hpp"
+#include "cpu/averages-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace came::cpu {
@@ -22,24 +22,25 @@ class Update {
  public:
   Update(const Subject& subject, double beta2)
       : s(subject),
-        factors{subject,
-                subject.state<T>("exp_avg_sq_row"),
-                subject.state<T>("exp_avg_sq_col"),
-                beta2,
-                subject.o.eps1,
-                PhaseKind::statistics},
+        averages{subject,
+                 subject.state<T>("exp_avg_sq_row"),
+                 subject.state<T>("exp_avg_sq_col"),
+                 beta2,
+                 subject.o.eps1,
+                 PhaseKind::statistics},
         full(subject.state<T>("exp_avg_sq")) {}
 
   const Subject& s;
-  Factors<T> factors;
+  Averages<T> averages;
   T* full;  ///< The unfactored average of a tensor without rows and columns.
 
   inline void run_statistics(const Tile& tile) const {
-    const Partial<T> out = s.partial<T>(PhaseKind::statistics, tile);
+    const Partials<T> out = s.partials<T>(PhaseKind::statistics, tile);
     if (!s.t.factored) return run_full(tile, out);
     switch (s.t.owner) {
       case Owner::rows:
-        visit_rows({tile.batch.begin, tile.rows, tile.cols, out.col(0)}, out.col(1), out.scalars[0]);
+        pass_rows({tile.batch.begin, tile.rows, tile.cols, out.col(core::kSquares)}, out.col(core::kWeightedSquares),
+                  out.scalars[core::kRowAverages]);
         break;
       case Owner::matrix:
         for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) run_matrix(b, tile, out);
@@ -56,21 +57,21 @@ class Update {
   inline void finish_statistics() const {
     double sum_of_squares = 0;
     for (int64_t b = 0; b < s.t.local_blocks(); ++b) {
-      const double mean = s.t.factored ? factors.finish(b) : 1.0;
-      s.derived(b).update = std::sqrt(mean);
+      const double mean = s.t.factored ? averages.finish(b) : 1.0;
+      s.matrix_scalars(b).update = std::sqrt(mean);
       if (s.t.block_per_matrix() && s.t.owner != Owner::none) sum_of_squares += mean * weighted_sum(b);
     }
     if (needs_rms_phase()) return;
-    clip(s.t.block_per_matrix() ? sum_of_squares : s.total(PhaseKind::statistics, 0));
+    clip(s.t.block_per_matrix() ? sum_of_squares : s.total(PhaseKind::statistics, core::kUpdateSquares));
   }
 
-  /// Where a worker owns neither rows nor columns, the RMS takes a visit of its own.
+  /// Where a worker owns neither rows nor columns, the RMS takes a pass of its own.
   inline void run_rms(const Tile& tile) const {
     if (!needs_rms_phase()) return;
-    double& sum = s.partial<T>(PhaseKind::rms, tile).scalars[0];
-    for_panels(factors, tile, [&](int64_t b, Range rows, Range cols, const T* col) {
+    double& sum = s.partials<T>(PhaseKind::rms, tile).scalars[core::kUpdateSquares];
+    for_panels(averages, tile, [&](int64_t b, Range rows, Range cols, const T* col) {
       for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) {
-        const Vec<T> row = set(row_factor(b, i, kRmsScale));
+        const Vec<T> row = set(row_multiplier(b, i, kRmsScale));
         for_chunks(cols, [&](int64_t j, int64_t n) {
           const Rows<T, 1> gradient(s, s.grad, b, i, j, n);
           const auto g = gradient.rows();
@@ -84,22 +85,23 @@ class Update {
   }
 
   inline void finish_rms() const {
-    if (needs_rms_phase()) clip(s.total(PhaseKind::rms, 0) / (kRmsScale * kRmsScale));
+    if (needs_rms_phase()) clip(s.total(PhaseKind::rms, core::kUpdateSquares) / (kRmsScale * kRmsScale));
   }
 
   /// What the gradients of row i are multiplied with, beside the column's reciprocal root, to give the clipped update.
-  /// `own` is factors.own_root(b).
-  [[nodiscard]] HWY_INLINE T row_factor(int64_t b, int64_t i, double own = 1) const {
-    return algorithms::row_factor_as<T>(s.factor * own * s.derived(b).update * factors.inverse_root(b, i));
+  /// `own` is averages.own_root(b).
+  [[nodiscard]] HWY_INLINE T row_multiplier(int64_t b, int64_t i, double own = 1) const {
+    return algorithms::row_factor_as<T>(s.multiplier * own * s.matrix_scalars(b).update * averages.inverse_root(b, i));
   }
 
   /// What the gradients of an unfactored tensor are multiplied with before they enter its update.
-  [[nodiscard]] HWY_INLINE Vec<T> gradient_factor() const { return set(static_cast<T>(s.factor)); }
-  /// The clipped update of its elements.  The factor comes first: it may be 0 where a gradient over a root overflows.
-  [[nodiscard]] static HWY_INLINE Vec<T> full_update(Vec<T> g, Vec<T> factor, Vec<T> v, Vec<T> clip) {
-    return hn::Mul(hn::Div(hn::Mul(g, factor), hn::Sqrt(v)), clip);
+  [[nodiscard]] HWY_INLINE Vec<T> gradient_multiplier() const { return set(static_cast<T>(s.multiplier)); }
+  /// The clipped update of its elements.  The multiplier comes first: it may be 0 where a gradient over a root
+  /// overflows.
+  [[nodiscard]] static HWY_INLINE Vec<T> full_update(Vec<T> g, Vec<T> multiplier, Vec<T> v, Vec<T> clip) {
+    return hn::Mul(hn::Div(hn::Mul(g, multiplier), hn::Sqrt(v)), clip);
   }
-  [[nodiscard]] HWY_INLINE Vec<T> full_clip() const { return set(static_cast<T>(s.derived(0).update)); }
+  [[nodiscard]] HWY_INLINE Vec<T> full_clip() const { return set(static_cast<T>(s.matrix_scalars(0).update)); }
 
  private:
   /// An update that is not clipped yet may have a square beyond f32.
@@ -108,7 +110,7 @@ class Update {
   [[nodiscard]] bool needs_rms_phase() const { return s.t.factored && s.t.owner == Owner::none; }
 
   /// Squared gradients.
-  [[nodiscard]] static HWY_INLINE Vec<T> x(Vec<T> g, Vec<T> factor) { return square(hn::Mul(g, factor)); }
+  [[nodiscard]] static HWY_INLINE Vec<T> x(Vec<T> g, Vec<T> multiplier) { return square(hn::Mul(g, multiplier)); }
 
   /// Sums of x over R rows of a panel.
   template <size_t R>
@@ -116,7 +118,7 @@ class Update {
     for_chunks(panel.cols, [&](int64_t j, int64_t n) {
       const Rows<T, R> gradient(s, s.grad, panel.b, i, j, n);
       const auto g = gradient.rows();
-      const Vec<T> scale = gradient_factor();
+      const Vec<T> scale = gradient_multiplier();
       const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
       Sum<T> sum[R];
       for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
@@ -136,7 +138,7 @@ class Update {
     for_chunks(panel.cols, [&](int64_t j, int64_t n) {
       const Rows<T, R> gradient(s, s.grad, panel.b, i, j, n);
       const auto g = gradient.rows();
-      const Vec<T> scale = gradient_factor();
+      const Vec<T> scale = gradient_multiplier();
       T* sums = panel.sums_at(j);
       const int64_t ahead = static_cast<int64_t>(R) * s.t.local.cols.count;
       T* more = weighted + (weighted != nullptr ? j - panel.cols.begin : 0);
@@ -158,7 +160,7 @@ class Update {
 
   /// Owned rows: each average is finished while its row is at hand, and then weighs the row in the second sum over
   /// columns.  That is what the RMS follows from.
-  HWY_INLINE void visit_rows(const Panel<T>& panel, T* weighted, double& sum_of_rows) const {
+  HWY_INLINE void pass_rows(const Panel<T>& panel, T* weighted, double& sum_of_rows) const {
     for_row_blocks<kStatisticsRows>(panel.rows, [&](int64_t i, auto count) {
       constexpr size_t R = decltype(count)::value;
       double sums[R] = {};
@@ -166,8 +168,8 @@ class Update {
       T weights[R];
       for (size_t r = 0; r < R; ++r) {
         const int64_t row = i + static_cast<int64_t>(r);
-        factors.average_row(panel.b, row, sums[r]);
-        const auto stored = static_cast<double>(factors.row[s.row_at(panel.b, row)]);
+        averages.average_row(panel.b, row, sums[r]);
+        const auto stored = static_cast<double>(averages.row[s.row_at(panel.b, row)]);
         sum_of_rows += stored;
         weights[r] = weight(stored);
       }
@@ -198,19 +200,19 @@ class Update {
     return sum * algorithms::kWeightUnscale;
   }
 
-  HWY_INLINE void run_matrix(int64_t b, const Tile& tile, const Partial<T>& out) const {
+  HWY_INLINE void run_matrix(int64_t b, const Tile& tile, const Partials<T>& out) const {
     HWY_ALIGN T sums[kSmall];
     HWY_ALIGN T weighted[kSmall];
     std::fill_n(sums, tile.cols.count, T{0});
     std::fill_n(weighted, tile.cols.count, T{0});
     double sum_of_rows = 0;
-    visit_rows({b, tile.rows, tile.cols, sums}, weighted, sum_of_rows);
-    factors.average_cols(b, tile.cols, sums);
-    out.scalars[0] += sum_of_rows / static_cast<double>(tile.rows.count) *
-                      divided(weighted, factors.col + s.col_at(b, 0), tile.cols.count);
+    pass_rows({b, tile.rows, tile.cols, sums}, weighted, sum_of_rows);
+    averages.average_cols(b, tile.cols, sums);
+    out.scalars[core::kUpdateSquares] += sum_of_rows / static_cast<double>(tile.rows.count) *
+                                         divided(weighted, averages.col + s.col_at(b, 0), tile.cols.count);
   }
 
-  HWY_INLINE void run_columns(const Tile& tile, const Partial<T>& out) const {
+  HWY_INLINE void run_columns(const Tile& tile, const Partials<T>& out) const {
     const int64_t b = tile.batch.begin;
     for_chunks(tile.cols, [&](int64_t j, int64_t n) {
       HWY_ALIGN T sums[kChunk] = {};
@@ -219,13 +221,13 @@ class Update {
       const T none[kRows] = {};
       for_row_blocks(tile.rows,
                      [&](int64_t i, auto count) { sum_cols<decltype(count)::value>(panel, i, none, nullptr); });
-      factors.average_cols(b, {j, n}, sums);
-      const T* c = factors.col + s.col_at(b, j);
+      averages.average_cols(b, {j, n}, sums);
+      const T* c = averages.col + s.col_at(b, j);
       for (int64_t k = 0; k < n; ++k) weights[k] = weight(static_cast<double>(c[k]));
       for (int64_t i = tile.rows.begin; i < tile.rows.begin + tile.rows.count; ++i) {
         const Rows<T, 1> gradient(s, s.grad, b, i, j, n);
         const auto g = gradient.rows();
-        const Vec<T> scale = gradient_factor();
+        const Vec<T> scale = gradient_multiplier();
         Sum<T> plain;
         Sum<T> weighted;
         for_lanes<T>(static_cast<size_t>(n), [&](size_t k, auto at) CAME_LANES {
@@ -233,14 +235,14 @@ class Update {
           plain.add(k, square(value));
           weighted.add(k, square(hn::Mul(value, at.load(weights + k))));
         });
-        out.row(0)[i - tile.rows.begin] += static_cast<T>(plain.total());
-        out.row(1)[i - tile.rows.begin] += static_cast<T>(weighted.total());
+        out.row(core::kSquares)[i - tile.rows.begin] += static_cast<T>(plain.total());
+        out.row(core::kWeightedSquares)[i - tile.rows.begin] += static_cast<T>(weighted.total());
       }
     });
   }
 
-  HWY_INLINE void run_split(const Tile& tile, const Partial<T>& out) const {
-    const Panel<T> panel{tile.batch.begin, tile.rows, tile.cols, out.col(0)};
+  HWY_INLINE void run_split(const Tile& tile, const Partials<T>& out) const {
+    const Panel<T> panel{tile.batch.begin, tile.rows, tile.cols, out.col(core::kSquares)};
     for_row_blocks(tile.rows, [&](int64_t i, auto count) {
       constexpr size_t R = decltype(count)::value;
       double sums[R] = {};
@@ -249,21 +251,21 @@ class Update {
       sum_cols<R>(panel, i, none, nullptr);
       for (size_t r = 0; r < R; ++r) {
         const int64_t row = i + static_cast<int64_t>(r);
-        out.row(0)[row - tile.rows.begin] = static_cast<T>(sums[r]);
-        factors.add_share(out, panel.b, row, tile.cols.count);
+        out.row(core::kSquares)[row - tile.rows.begin] = static_cast<T>(sums[r]);
+        averages.add_share(out, panel.b, row, tile.cols.count);
       }
     });
   }
 
-  HWY_INLINE void run_full(const Tile& tile, const Partial<T>& out) const {
-    const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(factors.beta)));
-    const Vec<T> eps = set(static_cast<T>(factors.eps));
-    const Vec<T> scale = gradient_factor();
+  HWY_INLINE void run_full(const Tile& tile, const Partials<T>& out) const {
+    const Vec<T> rate = set(static_cast<T>(algorithms::rate_of(averages.beta)));
+    const Vec<T> eps = set(static_cast<T>(averages.eps));
+    const Vec<T> scale = gradient_multiplier();
     for_spans(s, tile, [&](int64_t, const Span& span) {
       HWY_ALIGN T scratch[kChunk];
-      const T* g = open(s.grad, span, scratch);
+      const T* g = values_of(s.grad, span, scratch);
       T* v = full + s.grad.at(span);
-      out.scalars[0] += sum_over<T>(span.n, [&](size_t j, auto at) CAME_LANES {
+      out.scalars[core::kUpdateSquares] += sum_over<T>(span.n, [&](size_t j, auto at) CAME_LANES {
         const Vec<T> value = at.load(g + j);
         const Vec<T> mean = blend(at.load(v + j), rate, hn::Add(x(value, scale), eps));
         at.store(mean, v + j);
@@ -276,20 +278,20 @@ class Update {
   [[nodiscard]] HWY_INLINE double weighted_sum(int64_t b) const {
     const bool by_rows = s.t.owner == Owner::rows;
     const core::Local& local = s.t.local;
-    const T* statistic = by_rows ? factors.col + s.col_at(b, 0) : factors.row + s.row_at(b, 0);
+    const T* statistic = by_rows ? averages.col + s.col_at(b, 0) : averages.row + s.row_at(b, 0);
     double weighted[kChunk];
     double sum = 0;
     for_chunks({0, by_rows ? local.cols.count : local.rows.count}, [&](int64_t k, int64_t n) {
-      s.combined<T>(PhaseKind::statistics, by_rows ? Axis::cols : Axis::rows, 1, b, {k, n}, weighted);
+      s.reduce<T>(PhaseKind::statistics, by_rows ? Axis::cols : Axis::rows, core::kWeightedSquares, b, {k, n},
+                  weighted);
       sum += divided(weighted, statistic + k, n);
     });
     return sum;
   }
 
   inline void clip(double sum_of_squares) const {
-    const double rms = std::sqrt(sum_of_squares / s.elements());
-    const double ratio = rms > s.o.clip_threshold ? rms / s.o.clip_threshold : 1.0;  // a NaN does not clip
-    for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.derived(b).update /= ratio;
+    const double ratio = algorithms::clipping_ratio(std::sqrt(sum_of_squares / s.elements()), s.o.clip_threshold);
+    for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.matrix_scalars(b).update /= ratio;
   }
 };
 

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "core/message.hpp"
+#include "core/optimizers/registry.hpp"
+#include "core/scalars.hpp"
 #include "core/step.hpp"
 #include "cuda/begin.hpp"
 #include "cuda/kernels.hpp"
@@ -20,20 +22,10 @@ namespace {
 constexpr uint64_t kAlignment = 16;
 
 const Kernels& kernels_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::came:
-      return came_kernels();
-    case Algorithm::adafactor:
-      return adafactor_kernels();
-    case Algorithm::adam:
-    case Algorithm::adamw:
-      return adam_kernels();
-    case Algorithm::lamb:
-      return lamb_kernels();
-    case Algorithm::sm3:
-      return sm3_kernels();
-  }
-  core::fail(Status::internal, "no kernels for algorithm ", static_cast<int>(algorithm));
+  using Find = const Kernels& (*)();
+  static constexpr Find table[] = {came_kernels, adafactor_kernels, adam_kernels,
+                                   adam_kernels, lamb_kernels,      sm3_kernels};
+  return core::entry_of(algorithm, table)();
 }
 
 bool on_device(const came_tensor* scalar) { return scalar != nullptr && scalar->device == CAME_DEVICE_CUDA; }
@@ -113,7 +105,7 @@ class Call {
     args_.block_count = tables_.block_count;
     args_.turn_count = tables_.residents == nullptr ? 0 : tables_.residents->turns();
     args_.workspace = workspace;
-    args_.derived = reinterpret_cast<Derived*>(workspace + plan_.derived_offset);
+    args_.derived = reinterpret_cast<Derived*>(workspace + plan_.matrix_scalars_offset);
     args_.scalars = reinterpret_cast<Scalars*>(own + room.scalars);
     args_.words = reinterpret_cast<uint64_t*>(own + room.words);
     args_.arrivals = reinterpret_cast<unsigned*>(own + room.arrivals);
@@ -270,9 +262,23 @@ int64_t extra_workspace(const core::Plan& plan) { return room_in_all(plan); }
 namespace came::core {
 
 const Backend& cuda_backend() {
-  static constexpr Tiling tiling{int64_t{1} << 15, int64_t{1} << 15, 256, 4, true};
   static constexpr Backend backend{
-      "cuda", CAME_DEVICE_CUDA, tiling, cuda::run_phases, cuda::extra_workspace, cuda::make_tables, cuda::table_bytes};
+      .name = "cuda",
+      .device = CAME_DEVICE_CUDA,
+      // Tiles of 128 rows at least took 3.04 ms of a step where those of 256 took 2.86: docs/performance.md.
+      .tiling = {.elements = int64_t{1} << 15,
+                 .cols = int64_t{1} << 15,
+                 .least = 256,
+                 .tiles_of_matrix = 4,
+                 .shorter_where_wide = true,
+                 .taller_where_rows_are_many = true,
+                 .finer_where_small = true,
+                 .reduces_in_place = true},
+      .run_phases = cuda::run_phases,
+      .extra_workspace = cuda::extra_workspace,
+      .make_tables = cuda::make_tables,
+      .table_bytes = cuda::table_bytes,
+  };
   return backend;
 }
 

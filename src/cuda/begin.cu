@@ -159,10 +159,7 @@ __global__ void __launch_bounds__(kBegin)
     Scalars s{};
     s.lr = value_of(word, a.lr, t.group, o.lr);
     s.count = (there ? value_of(word, a.step, a.step.each != 0 ? k : 0, 0.0) : 0.0) + 1;
-    double factor = 1 / scale;
-    if (o.max_grad_norm != 0 && norm != 0) {  // (2)
-      factor = isfinite(norm) ? factor * fmin(1.0, o.max_grad_norm / (norm + 1e-6)) : 0.0;
-    }
+    const double factor = algorithms::gradient_multiplier(scale, o.max_grad_norm, norm);
     s.factor = o.maximize != 0 ? -factor : factor;
     const double of = power == 0 ? o.beta1 : power == 1 ? o.beta2 : power == 2 ? o.beta3 : s.count;
     const bool wanted = is_wanted(power, a.algorithm, o);

@@ -74,7 +74,7 @@ CAME_MAIN_ROUTE void blend_rows(const Subject<typename K::T>& s, const Part& par
   const Factors<T> factors = instability(s);
   Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
   const int64_t b = part.batch;
-  T* sums = s.cols(part, s.a.phase, part.half);
+  T* sums = s.cols(part, s.a.phase, core::kInstability + part.half);
   const T* roots = s.column_factors(b);
   for (int64_t first = 0; first < part.rows; first += kSegment) {
     const Range segment{part.row + first, part.rows - first < kSegment ? part.rows - first : kSegment};
@@ -129,7 +129,7 @@ CAME_ROUTE void blend_columns(const Subject<typename K::T>& s, const Part& part,
   T* columns = reinterpret_cast<T*>(&shelves<T, kWide>() + 1);
   const bool owned = s.t.owner == Owner::columns;
   const int64_t width = owned ? kStrip : part.cols;
-  T* of_rows = s.rows(part, 0);
+  T* of_rows = s.rows(part, core::kInstability);
   for (int64_t i = team.rank; i < part.rows; i += kWide) of_rows[i] = 0;
   team.sync();
   for (int64_t j = 0; j < part.cols; j += width) {
@@ -137,7 +137,7 @@ CAME_ROUTE void blend_columns(const Subject<typename K::T>& s, const Part& part,
     blend_panel<K>(
         team, update, shelf, part.batch, {part.row, part.rows}, strip, 1.0,
         [&](int64_t col) { return update.factors.col_root(part.batch, col); },
-        owned ? columns : s.cols(part, s.a.phase, 0), true, agreements,
+        owned ? columns : s.cols(part, s.a.phase, core::kInstability), true, agreements,
         [&](int64_t i, double total, bool) { of_rows[i - part.row] += static_cast<T>(total); });
     for (int64_t k = team.rank; owned && k < strip.count; k += kWide) {
       factors.average_col(part.batch, strip.begin + k, static_cast<double>(columns[k]));

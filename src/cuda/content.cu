@@ -81,10 +81,10 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.first_col = t.local.cols.begin;
   table.pointers = t.first_state + 2 * index;
   table.blocks = t.local_blocks();
-  table.block = t.first_derived;
+  table.block = t.first_matrix_scalars;
   table.tile = t.tiles.begin;
   table.tiles = table.blocks > 0 ? t.tiles.count / table.blocks : 0;
-  table.column_factors = t.column_factors;
+  table.column_factors = t.column_multipliers;
   table.id = t.id;
   table.elements = static_cast<double>(t.view.elements());
   table.group = t.group;

@@ -11,9 +11,9 @@ namespace {
 /// The trust ratio: (23).
 template <int Threads, class T>
 __device__ void finish_ratio(const Team<Threads>& team, const Subject<T>& s, int phase, bool tiles) {
-  const double param_norm = sqrt(scalar_total(team, s, phase, 0, tiles));
-  const double update_norm = sqrt(scalar_total(team, s, phase, 1, tiles));
-  const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
+  const double parameter = scalar_total(team, s, phase, core::kLambParameterSquares, tiles);
+  const double update = scalar_total(team, s, phase, core::kLambUpdateSquares, tiles);
+  const double ratio = algorithms::trust_ratio(parameter, update);
   for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).direction = ratio;
 }
 
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
   param_squares = team.sum(param_squares);
   update_squares = team.sum(update_squares);
   if (team.rank == 0) {
-    s.scalars(part)[0] = param_squares;
-    s.scalars(part)[1] = update_squares;
+    s.scalars(part)[core::kLambParameterSquares] = param_squares;
+    s.scalars(part)[core::kLambUpdateSquares] = update_squares;
   }
   arrive<Add>(
       team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},

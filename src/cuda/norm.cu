@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
     });
   }
   sum = team.sum(sum);
-  if (team.rank == 0) s.scalars(part)[0] = sum;
+  if (team.rank == 0) s.scalars(part)[core::kGradientSquares] = sum;
   // Unlike all others, this result is a slot of its tensor, sharded or not: the norm is over the whole plan.
   const int64_t own = s.t.block + (s.t.per_matrix ? part.batch : 0);
   if (!arrives_last(team, a.arrivals + own, static_cast<unsigned>(s.t.units[a.phase]))) return;

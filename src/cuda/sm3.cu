@@ -108,9 +108,9 @@ template <class K>
 CAME_MAIN_ROUTE void cover_tile(const Subject<typename K::T>& s, const Part& part) {
   using T = typename K::T;
   const Team<kWide> team;
-  T* of_rows = s.rows(part, 0);
+  T* of_rows = s.rows(part, core::kCovers);
   cover_panel<K>(team, s, shelves<T, kWide>().block, part.batch, {part.row, part.rows}, {part.col, part.cols},
-                 s.cols(part, s.a.phase, 0),
+                 s.cols(part, s.a.phase, core::kCovers),
                  [&](int64_t i, double largest, bool first) { keep_largest(of_rows[i - part.row], largest, first); });
 }
 
@@ -162,7 +162,7 @@ CAME_ROUTE void finish_cover(const Team<Threads>& team, const Subject<T>& s, int
   T* rows = s.template state<T>(s.t.states.row) + s.row_at(b, 0);
   T* cols = s.template state<T>(s.t.states.col) + s.col_at(b, 0);
   for (int64_t i = team.rank; i < s.t.rows; i += Threads) {
-    rows[i] = static_cast<T>(row_result<Largest>(s, phase, b, 0, i, tiles));
+    rows[i] = static_cast<T>(row_result<Largest>(s, phase, b, core::kCovers, i, tiles));
   }
   for_columns<Largest>(team, s, phase, b, tiles,
                        [&](int64_t j, double largest, double) { cols[j] = static_cast<T>(largest); });

@@ -17,8 +17,8 @@ CAME_MAIN_ROUTE bool run_rows(const Args& a, const Desk& desk, RowSums<typename 
   const Team<kWide> team;
   const Update<T> update(s);
   const Visit<K, kWide> visit(team, update, sums, part.batch);
-  T* plain = s.cols(part, a.phase, 0);
-  T* weighted = s.cols(part, a.phase, 1);
+  T* plain = s.cols(part, a.phase, core::kSquares);
+  T* weighted = s.cols(part, a.phase, core::kWeightedSquares);
   if (s.t.cols <= kReach) {
     visit.template rows_held<true, 1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
   } else {
@@ -38,7 +38,7 @@ CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T
   double* scalars = s.scalars(part);
   if (!s.t.factored) {
     const double sum = Visit<K, kWide>(block, update, sums, part.batch).elements(part);
-    if (block.rank == 0) scalars[0] = sum;
+    if (block.rank == 0) scalars[core::kUpdateSquares] = sum;
     return;
   }
   if (s.t.owner == Owner::matrix) {
@@ -52,20 +52,21 @@ CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T
       team.sync();
     });
     sum = block.sum(sum);
-    if (block.rank == 0) scalars[0] = sum;
+    if (block.rank == 0) scalars[core::kUpdateSquares] = sum;
     return;
   }
   const Visit<K, kWide> visit(block, update, sums, part.batch);
   Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
   if (s.t.owner == Owner::rows) {
-    visit.owned_rows(part.batch, {part.row, part.rows}, s.cols(part, s.a.phase, 0), s.cols(part, s.a.phase, 1));
+    visit.owned_rows(part.batch, {part.row, part.rows}, s.cols(part, s.a.phase, core::kSquares),
+                     s.cols(part, s.a.phase, core::kWeightedSquares));
   } else if (s.t.owner == Owner::columns) {
     visit.owned_columns(shelf, part, reinterpret_cast<T*>(&shelves<T, kWide>() + 1));
   } else {
-    T* rows = s.rows(part, 0);
+    T* rows = s.rows(part, core::kSquares);
     for (int64_t i = block.rank; i < part.rows; i += kWide) rows[i] = 0;
     block.sync();
-    visit.sum_panel(shelf, part.batch, part, {part.col, part.cols}, s.cols(part, s.a.phase, 0), true, rows,
+    visit.sum_panel(shelf, part.batch, part, {part.col, part.cols}, s.cols(part, s.a.phase, core::kSquares), true, rows,
                     [](int64_t) { return T{1}; });
   }
 }
@@ -91,7 +92,7 @@ CAME_ROUTE void sum_parameters(const Args& a, const Desk& desk) {
     });
   }
   sum = team.sum(sum);
-  if (team.rank == 0) s.scalars(part)[s.slot(s.a.phase).scalars - 1] = sum;
+  if (team.rank == 0) s.scalars(part)[core::parameter_squares_scalar(s.slot(s.a.phase))] = sum;
 }
 
 template <class T>
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
         sum += static_cast<double>(mine);
       });
   sum = team.sum(sum);
-  if (team.rank == 0) s.scalars(part)[0] = sum;
+  if (team.rank == 0) s.scalars(part)[core::kUpdateSquares] = sum;
   arrive<Add>(
       team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {}, [] {});
 }

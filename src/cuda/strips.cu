@@ -93,8 +93,8 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
   }
   arrived<0>();
   auto* room = reinterpret_cast<float*>(memory_of_block());
-  strip.leave(plain, room, s.cols(part, s.a.phase, 0));
-  strip.leave(weighted, room, s.cols(part, s.a.phase, 1));
+  strip.leave(plain, room, s.cols(part, s.a.phase, core::kSquares));
+  strip.leave(weighted, room, s.cols(part, s.a.phase, core::kWeightedSquares));
 }
 
 CAME_ROUTE void end_squares(const Args& a, const Desk& desk) {
@@ -337,7 +337,8 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
     }
     __syncthreads();
   }
-  strip.leave(over, reinterpret_cast<float*>(memory_of_block()), s.cols(part, s.a.phase, part.half));
+  strip.leave(over, reinterpret_cast<float*>(memory_of_block()),
+              s.cols(part, s.a.phase, core::kInstability + part.half));
 }
 
 CAME_ROUTE void end_momentum(const Args& a, const Desk& desk) {

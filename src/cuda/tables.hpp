@@ -94,7 +94,7 @@ struct Derived {
   double direction;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
   double rate;        ///< Adafactor: the learning rate.
 };
-static_assert(sizeof(Derived) == core::kDerived * sizeof(double));
+static_assert(sizeof(Derived) == core::kMatrixScalars * sizeof(double));
 
 /// What a step says of one tensor, once its scalars are read.
 struct Scalars {

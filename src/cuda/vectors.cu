@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
   }
   const double rms = sqrt(team.sum(sum) / static_cast<double>(vector.elements));
   const double most = notes.number(Word::clip);
-  const double ratio = rms > most ? rms / most : 1.0;  // a NaN does not clip
+  const double ratio = algorithms::clipping_ratio(rms, most);
   const auto clip = static_cast<float>(1.0 / ratio);
   const float rate1 = notes.rounded(Word::rate1);
   const float lr = notes.rounded(Word::lr);

@@ -1,6 +1,7 @@
 // Adam and AdamW: docs/algorithms.md, equations (18) to (21).
 #include <cmath>
 
+#include "reference/kernels.hpp"
 #include "reference/moment.hpp"
 
 namespace came::reference {
@@ -13,7 +14,7 @@ double gradient(const Subject& s, int64_t b, int64_t i, int64_t j) {
 }
 
 /// (19)
-void run_moments(const Subject& s, const Tile& tile, const Block* out) {
+void run_moments(const Subject& s, const Tile& tile, const Partials* out) {
   Moment::second(s).update(
       tile,
       [&](int64_t b, int64_t i, int64_t j, double v) {
@@ -24,7 +25,7 @@ void run_moments(const Subject& s, const Tile& tile, const Block* out) {
   Moment::first(s).update(
       tile, [&](int64_t b, int64_t i, int64_t j, double m) { return ema(m, s.o.beta1, gradient(s, b, i, j)); },
       [&](int64_t b, int64_t i, int64_t j, double m) {
-        if (out != nullptr && s.o.cautious != 0) out->last_scalar() += agrees(m, gradient(s, b, i, j));
+        if (out != nullptr && s.o.cautious != 0) out->agreements() += agrees(m, gradient(s, b, i, j));
       });
 }
 
@@ -38,12 +39,12 @@ void run_apply(const Subject& s, const Tile& tile) {
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double m = momentum.get(b, i, j);
     double direction = m / correction1 / (std::sqrt(square.get(b, i, j) / correction2) + s.o.eps);
-    if (s.o.cautious != 0) direction *= agrees(m, gradient(s, b, i, j)) * s.derived(b).direction;
+    if (s.o.cautious != 0) direction *= agrees(m, gradient(s, b, i, j)) * s.matrix_scalars(b).direction;
     s.move_param(b, i, j, decay, s.lr * direction);
   });
 }
 
-void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
+void run(const Subject& s, PhaseKind phase, const Tile& tile, const Partials& out) {
   if (phase == PhaseKind::moments) run_moments(s, tile, &out);
   if (phase != PhaseKind::apply) return;
   if (s.plan.find(PhaseKind::moments) < 0) run_moments(s, tile, nullptr);

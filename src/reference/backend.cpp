@@ -1,38 +1,29 @@
-// The reference backend: f64 arithmetic, one thread, any dtype.  What every other backend is held to.
+// The reference backend: f64 arithmetic, one thread, any dtype.  What every other backend is held to, and so its files
+// follow docs/algorithms.md alone: of src/algorithms/ they take how numbers are stored and rounded, no formula.  Only
+// the gradient's multiplier, (2), is the core's.
 #include "core/backend.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "core/message.hpp"
+#include "core/optimizers/registry.hpp"
+#include "core/scalars.hpp"
 #include "core/step.hpp"
-#include "reference/kernel.hpp"
+#include "reference/kernels.hpp"
 
 namespace came::reference {
 namespace {
 
 const Kernel& kernel_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::came:
-      return kCame;
-    case Algorithm::adafactor:
-      return kAdafactor;
-    case Algorithm::adam:
-    case Algorithm::adamw:
-      return kAdam;
-    case Algorithm::lamb:
-      return kLamb;
-    case Algorithm::sm3:
-      return kSm3;
-  }
-  core::fail(Status::internal, "no kernel for algorithm ", static_cast<int>(algorithm));
+  static constexpr const Kernel* table[] = {&kCame, &kAdafactor, &kAdam, &kAdam, &kLamb, &kSm3};
+  return *core::entry_of(algorithm, table);
 }
 
-void run_norm(const Subject& s, const Tile& tile, const Block& out) {
+void run_norm(const Subject& s, const Tile& tile, const Partials& out) {
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double g = s.grad(b, i, j);
-    out.scalar(0) += g * g;
+    out.scalar(core::kGradientSquares) += g * g;
   });
 }
 
@@ -43,7 +34,7 @@ void run_one(const core::Plan& plan, int phase, const came_step& step) {
   const double norm = core::gradient_norm(plan, phase, step);
   const auto subject = [&](int64_t index) {
     const came_options& options = core::options_of(plan, step, plan.tensors[static_cast<size_t>(index)]);
-    return Subject(plan, step, index, core::gradient_factor(options, step, norm));
+    return Subject(plan, step, index, core::gradient_multiplier(options, step, norm));
   };
 
   if (phase > 0) {
@@ -59,14 +50,14 @@ void run_one(const core::Plan& plan, int phase, const came_step& step) {
     const core::ReductionShape& shape = s.t.slots[static_cast<size_t>(phase)].shape;
     std::fill_n(workspace + tile.partial, shape.size(tile.rows.count, tile.cols.count), 0.0);
     if (!core::is_active(step, tile.tensor)) continue;
-    const Block out(workspace + tile.partial, shape, tile);
+    const Partials out(workspace + tile.partial, shape, tile);
     if (kind == PhaseKind::norm) {
       run_norm(s, tile, out);
     } else {
       kernel.run(s, kind, tile, out);
     }
   }
-  core::combine_partials(plan, phase, workspace, static_cast<double*>(step.reductions));
+  reduce_partials(plan, phase, workspace, static_cast<double*>(step.reductions));
   if (static_cast<size_t>(phase) + 1 == plan.phases.size()) core::raise_counters(plan, step);
 }
 
@@ -81,7 +72,12 @@ namespace came::core {
 
 const Backend& reference_backend() {
   constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();
-  static constexpr Backend backend{"reference", CAME_DEVICE_CPU, {kWhole, kWhole}, reference::run_phases};
+  static constexpr Backend backend{
+      .name = "reference",
+      .device = CAME_DEVICE_CPU,
+      .tiling = {.elements = kWhole, .cols = kWhole},
+      .run_phases = reference::run_phases,
+  };
   return backend;
 }
 

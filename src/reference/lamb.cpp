@@ -1,6 +1,7 @@
 // LAMB: docs/algorithms.md, equations (22) to (24).
 #include <cmath>
 
+#include "reference/kernels.hpp"
 #include "reference/moment.hpp"
 
 namespace came::reference {
@@ -31,7 +32,7 @@ class Direction {
   double correction2_;
 };
 
-void run_moments(const Subject& s, const Tile& tile, const Block& out) {
+void run_moments(const Subject& s, const Tile& tile, const Partials& out) {
   const Direction direction(s);
   Moment::second(s).update(
       tile,
@@ -45,29 +46,29 @@ void run_moments(const Subject& s, const Tile& tile, const Block& out) {
       [&](int64_t b, int64_t i, int64_t j, double) {
         const double p = s.param(b, i, j);
         const double u = direction(b, i, j);
-        out.scalar(0) += p * p;
-        out.scalar(1) += u * u;
+        out.scalar(core::kLambParameterSquares) += p * p;
+        out.scalar(core::kLambUpdateSquares) += u * u;
       });
 }
 
 /// The trust ratio: (23).
 void finish(const Subject& s, PhaseKind done) {
   if (done != PhaseKind::moments) return;
-  const double param_norm = std::sqrt(s.total(PhaseKind::moments, 0));
-  const double update_norm = std::sqrt(s.total(PhaseKind::moments, 1));
+  const double param_norm = std::sqrt(s.total(PhaseKind::moments, core::kLambParameterSquares));
+  const double update_norm = std::sqrt(s.total(PhaseKind::moments, core::kLambUpdateSquares));
   const double ratio = param_norm > 0 && update_norm > 0 ? param_norm / update_norm : 1.0;
-  for (int64_t b = 0; b < s.derived_count(); ++b) s.derived(b).direction = ratio;
+  for (int64_t b = 0; b < s.matrix_scalars_count(); ++b) s.matrix_scalars(b).direction = ratio;
 }
 
 /// (24)
 void run_apply(const Subject& s, const Tile& tile) {
   const Direction direction(s);
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
-    s.move_param(b, i, j, 0, s.lr * s.derived(b).direction * direction(b, i, j));
+    s.move_param(b, i, j, 0, s.lr * s.matrix_scalars(b).direction * direction(b, i, j));
   });
 }
 
-void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
+void run(const Subject& s, PhaseKind phase, const Tile& tile, const Partials& out) {
   if (phase == PhaseKind::moments) run_moments(s, tile, out);
   if (phase == PhaseKind::apply) run_apply(s, tile);
 }

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "algorithms/quantize.hpp"
-#include "reference/kernel.hpp"
+#include "reference/subject.hpp"
 
 namespace came::reference {
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "reference/kernels.hpp"
 #include "reference/moment.hpp"
 
 namespace came::reference {
@@ -52,13 +53,13 @@ void store_covers(const Subject& s, int64_t b, const double* rows, const double*
   for (int64_t j = 0; j < s.t.local.cols.count; ++j) col.set(s.col_at(b, j), cols[j]);
 }
 
-void run_cover(const Subject& s, const Tile& tile, const Block& out) {
+void run_cover(const Subject& s, const Tile& tile, const Partials& out) {
   if (!s.t.factored) {
     run_elements(s, tile, [](int64_t, int64_t, double) {});
   } else if (s.t.owner != Owner::matrix) {
     run_elements(s, tile, [&](int64_t i, int64_t j, double cover) {
-      out.row(0, i) = larger(out.row(0, i), cover);
-      out.col(0, j) = larger(out.col(0, j), cover);
+      out.row(core::kCovers, i) = larger(out.row(core::kCovers, i), cover);
+      out.col(core::kCovers, j) = larger(out.col(core::kCovers, j), cover);
     });
   } else {
     for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
@@ -77,23 +78,23 @@ void run_cover(const Subject& s, const Tile& tile, const Block& out) {
   }
 }
 
-void run(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out) {
+void run(const Subject& s, PhaseKind phase, const Tile& tile, const Partials& out) {
   if (phase == PhaseKind::cover) run_cover(s, tile, out);
   if (phase == PhaseKind::cover || s.o.cautious == 0) return;
   const Moment momentum = Moment::first(s);
   for_each(tile, [&](int64_t b, int64_t i, int64_t j) {
     const double m = momentum.get(b, i, j);
     const double agreeing = agrees(m, s.grad(b, i, j));
-    if (phase == PhaseKind::agreement) out.last_scalar() += agreeing;
-    if (phase == PhaseKind::apply) apply_element(s, b, i, j, m * agreeing * s.derived(b).direction);
+    if (phase == PhaseKind::agreement) out.agreements() += agreeing;
+    if (phase == PhaseKind::apply) apply_element(s, b, i, j, m * agreeing * s.matrix_scalars(b).direction);
   });
 }
 
 void finish_cover(const Subject& s) {
   if (!s.t.block_per_matrix()) return;  // stored already
   for (int64_t b = 0; b < s.t.local.batch.count; ++b) {
-    store_covers(s, b, s.rows(PhaseKind::cover, 0, b) + s.t.local.rows.begin,
-                 s.cols(PhaseKind::cover, 0, b) + s.t.local.cols.begin);
+    store_covers(s, b, s.rows(PhaseKind::cover, core::kCovers, b) + s.t.local.rows.begin,
+                 s.cols(PhaseKind::cover, core::kCovers, b) + s.t.local.cols.begin);
   }
 }
 

@@ -6,23 +6,23 @@
 #include <array>
 #include <cmath>
 
-#include "reference/kernel.hpp"
+#include "reference/subject.hpp"
 
 namespace came::reference {
 
 /// Moving averages of the row and column means of a non-negative matrix x.
-struct Factors {
+struct Averages {
   Cells row;
   Cells col;
   double beta;
   double eps;
-  PhaseKind phase;               ///< Where x is visited and its sums are left.
+  PhaseKind phase;               ///< The pass that reads x and leaves its sums.
   mutable int64_t mean_of = -1;  ///< The matrix whose mean_row was asked for last: every element asks.
   mutable double mean = 0;
 
   /// Adds the tile's x(b, i, j) to the sums; averages over what the worker owns are finished at once.
   template <class X>
-  void accumulate(const Subject& s, const Tile& tile, const Block& out, X x) const;
+  void accumulate(const Subject& s, const Tile& tile, const Partials& out, X x) const;
 
   /// The same for a small matrix: all its averages are finished at once.
   template <class X>
@@ -34,7 +34,7 @@ struct Factors {
   /// Mean of the row averages of matrix b, where they are all here.
   [[nodiscard]] double mean_row(const Subject& s, int64_t b) const;
 
-  /// sqrt(mean_row), where the worker owns the matrix; elsewhere it is part of what is derived from the reduction.
+  /// sqrt(mean_row), where the worker owns the matrix; elsewhere the matrix scalars have it.
   [[nodiscard]] double own_root(const Subject& s, int64_t b) const {
     return s.t.factored && s.t.owner == Owner::matrix ? std::sqrt(mean_row(s, b)) : 1.0;
   }
@@ -51,18 +51,18 @@ class Update {
  public:
   Update(const Subject& s, double beta2)
       : s_(s),
-        factors_{s.state("exp_avg_sq_row"), s.state("exp_avg_sq_col"), beta2, s.o.eps1, PhaseKind::statistics},
+        averages_{s.state("exp_avg_sq_row"), s.state("exp_avg_sq_col"), beta2, s.o.eps1, PhaseKind::statistics},
         full_(s.state("exp_avg_sq")) {}
 
-  void run_statistics(const Tile& tile, const Block& out) const;
+  void run_statistics(const Tile& tile, const Partials& out) const;
   void finish_statistics() const;
-  void run_rms(const Tile& tile, const Block& out) const;
+  void run_rms(const Tile& tile, const Partials& out) const;
   void finish_rms() const;
 
   /// The clipped update of one element, once both are finished.
   [[nodiscard]] double operator()(int64_t b, int64_t i, int64_t j) const {
-    const double root = s_.t.factored ? factors_.inverse_root(s_, b, i, j) : 1 / std::sqrt(full_.get(s_.at(b, i, j)));
-    return s_.grad(b, i, j) * root * factors_.own_root(s_, b) * s_.derived(b).update;
+    const double root = s_.t.factored ? averages_.inverse_root(s_, b, i, j) : 1 / std::sqrt(full_.get(s_.at(b, i, j)));
+    return s_.grad(b, i, j) * root * averages_.own_root(s_, b) * s_.matrix_scalars(b).update;
   }
 
  private:
@@ -70,12 +70,12 @@ class Update {
   void clip(double sum_of_squares) const;
 
   const Subject& s_;
-  Factors factors_;
+  Averages averages_;
   Cells full_;
 };
 
 template <class X>
-void Factors::accumulate_matrix(const Subject& s, int64_t b, X x) const {
+void Averages::accumulate_matrix(const Subject& s, int64_t b, X x) const {
   const int64_t n = s.t.view.rows;
   const int64_t m = s.t.view.cols;
   std::array<double, core::kSmallMatrix + 1> sums;  // n + m of them: at most n * m + 1
@@ -95,7 +95,7 @@ void Factors::accumulate_matrix(const Subject& s, int64_t b, X x) const {
 }
 
 template <class X>
-void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X x) const {
+void Averages::accumulate(const Subject& s, const Tile& tile, const Partials& out, X x) const {
   const int64_t b = tile.batch.begin;  // the only one, unless the worker owns whole matrices
   const auto [i0, n] = tile.rows;
   const auto [j0, m] = tile.cols;
@@ -108,11 +108,11 @@ void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X
         for (int64_t j = j0; j < j0 + m; ++j) {
           const double value = x(b, i, j);
           sum += value;
-          out.col(0, j) += value;
+          out.col(core::kSums, j) += value;
         }
         const int64_t k = s.row_at(b, i);
         row.set(k, ema(row.get(k), beta, sum / whole_cols + eps));
-        out.scalar(0) += row.get(k);
+        out.scalar(core::kRowAverages) += row.get(k);
       }
       break;
     case Owner::columns:
@@ -121,7 +121,7 @@ void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X
         for (int64_t i = i0; i < i0 + n; ++i) {
           const double value = x(b, i, j);
           sum += value;
-          out.row(0, i) += value;
+          out.row(core::kSums, i) += value;
         }
         const int64_t k = s.col_at(b, j);
         col.set(k, ema(col.get(k), beta, sum / whole_rows + eps));
@@ -134,11 +134,11 @@ void Factors::accumulate(const Subject& s, const Tile& tile, const Block& out, X
       for (int64_t i = i0; i < i0 + n; ++i) {
         for (int64_t j = j0; j < j0 + m; ++j) {
           const double value = x(b, i, j);
-          out.row(0, i) += value;
-          out.col(0, j) += value;
+          out.row(core::kSums, i) += value;
+          out.col(core::kSums, j) += value;
         }
         // Every holder of a part of row i adds its share of the old average: together, the whole.
-        out.scalar(0) += row.get(s.row_at(b, i)) * static_cast<double>(m) / whole_cols;
+        out.scalar(core::kRowAverages) += row.get(s.row_at(b, i)) * static_cast<double>(m) / whole_cols;
       }
       break;
   }

@@ -26,6 +26,18 @@ TEST(CudaMemory, NothingIsAllocatedInAStep) {
   }
 }
 
+TEST(CudaPlan, AnEstimateAllocatesNothing) {
+  const Stream stream;
+  // While a stream captures, a device refuses to allocate.
+  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal));
+  const came_memory memory = estimate({Options::came()}, {spec_of({64, 64}, DType::f32)}, Backend::cuda);
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream.get(), &graph));
+  check(cudaGraphDestroy(graph));
+  EXPECT_EQ(memory.state_bytes, 4 * (64 * 64 + 4 * 64));
+  EXPECT_GT(memory.table_bytes, 0);
+}
+
 TEST(CudaPlan, NamesATensorOnTheHost) {
   Trial run({Options::came()}, {spec_of({5, 7}), spec_of({9})}, nullptr, core::cuda_backend());
   run.upload();

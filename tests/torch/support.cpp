@@ -23,25 +23,25 @@ TensorView view(const at::Tensor& t) {
 }  // namespace
 
 std::unique_ptr<came::torch::Options> make_options(const std::string& word, const Settings& settings) {
-  if (word == "came") return make_options_of<came::torch::CAMEOptions>(settings);
-  if (word == "adafactor") return make_options_of<came::torch::AdafactorOptions>(settings);
-  if (word == "adam") return make_options_of<came::torch::AdamOptions>(settings);
-  if (word == "adamw") return make_options_of<came::torch::AdamWOptions>(settings);
-  if (word == "lamb") return make_options_of<came::torch::LAMBOptions>(settings);
-  return make_options_of<came::torch::SM3Options>(settings);
+  std::unique_ptr<came::torch::Options> made;
+  came::torch::for_each_options([&](const auto& options) {
+    using Options = std::decay_t<decltype(options)>;
+    if (options.core().word() == word) made = make_options_of<Options>(settings);
+  });
+  return made;
 }
 
 std::unique_ptr<came::torch::Optimizer> make_optimizer(const std::string& word,
                                                        const std::vector<OptimizerParamGroup>& groups,
                                                        const Settings& settings) {
-  using namespace came::torch;
-  const auto options = make_options(word, settings);
-  if (word == "came") return std::make_unique<CAME>(groups, static_cast<CAMEOptions&>(*options));
-  if (word == "adafactor") return std::make_unique<Adafactor>(groups, static_cast<AdafactorOptions&>(*options));
-  if (word == "adam") return std::make_unique<Adam>(groups, static_cast<AdamOptions&>(*options));
-  if (word == "adamw") return std::make_unique<AdamW>(groups, static_cast<AdamWOptions&>(*options));
-  if (word == "lamb") return std::make_unique<LAMB>(groups, static_cast<LAMBOptions&>(*options));
-  return std::make_unique<SM3>(groups, static_cast<SM3Options&>(*options));
+  std::unique_ptr<came::torch::Optimizer> made;
+  const auto given = make_options(word, settings);
+  came::torch::for_each_options([&](const auto& options) {
+    using Options = std::decay_t<decltype(options)>;
+    if (options.core().word() != word) return;
+    made = std::make_unique<came::torch::OptimizerOf<Options>>(groups, static_cast<Options&>(*given));
+  });
+  return made;
 }
 
 ModelImpl::ModelImpl(uint64_t seed, at::ScalarType dtype) {

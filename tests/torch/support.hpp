@@ -22,7 +22,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 using torch::optim::OptimizerParamGroup;
 
 inline const std::vector<std::string>& all_words() {
-  static const std::vector<std::string> words{"came", "adafactor", "adam", "adamw", "lamb", "sm3"};
+  static const std::vector<std::string> words = came::algorithm_words();
   return words;
 }
 

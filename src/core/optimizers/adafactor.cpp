@@ -25,7 +25,7 @@ std::vector<State> states(const came_options& o, const Tensor& t) {
   return list;
 }
 
-// Without `cautious` the momentum is taken in the apply phase: one visit less.
+// Without `cautious` the momentum is taken in the apply phase: one pass less.
 std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool split) {
   std::vector<PhaseKind> list;
   list.push_back(PhaseKind::statistics);
@@ -39,14 +39,14 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
   const bool split = t.factored && t.owner == Owner::none;
   switch (phase) {
     case PhaseKind::statistics: {
-      ReductionShape shape = t.factored ? factor_reduction(t, true) : ReductionShape{0, 0, 1};
+      ReductionShape shape = t.factored ? factor_reduction(t, true) : ReductionShape{.scalars = 1};
       shape.scalars += o.scale_parameter;
       return shape;
     }
     case PhaseKind::rms:
-      return {0, 0, split ? 1 : 0};
+      return {.scalars = split ? 1 : 0};
     case PhaseKind::momentum:
-      return {0, 0, o.cautious};
+      return {.scalars = o.cautious};
     default:
       return {};
   }
@@ -54,6 +54,14 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 
 }  // namespace
 
-const Descriptor kAdafactorDescriptor{"adafactor", true, true, set_defaults, states, phases, reduction};
+const Descriptor kAdafactorDescriptor{
+    .word = "adafactor",
+    .factored = true,
+    .column_multipliers = true,
+    .set_defaults = set_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

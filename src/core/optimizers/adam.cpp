@@ -30,12 +30,24 @@ std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool) {
 }
 
 ReductionShape reduction(const came_options& o, const Tensor&, PhaseKind phase) {
-  return {0, 0, phase == PhaseKind::moments ? o.cautious : 0};
+  return {.scalars = phase == PhaseKind::moments ? o.cautious : 0};
 }
 
 }  // namespace
 
-const Descriptor kAdamDescriptor{"adam", false, false, set_adam_defaults, states, phases, reduction};
-const Descriptor kAdamwDescriptor{"adamw", false, false, set_adamw_defaults, states, phases, reduction};
+const Descriptor kAdamDescriptor{
+    .word = "adam",
+    .set_defaults = set_adam_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
+const Descriptor kAdamwDescriptor{
+    .word = "adamw",
+    .set_defaults = set_adamw_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

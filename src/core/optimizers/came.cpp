@@ -39,9 +39,9 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
   const bool split = t.factored && t.owner == Owner::none;
   switch (phase) {
     case PhaseKind::statistics:
-      return t.factored ? factor_reduction(t, true) : ReductionShape{0, 0, 1};
+      return t.factored ? factor_reduction(t, true) : ReductionShape{.scalars = 1};
     case PhaseKind::rms:
-      return {0, 0, split ? 1 : 0};
+      return {.scalars = split ? 1 : 0};
     case PhaseKind::momentum: {
       ReductionShape shape = t.factored ? factor_reduction(t, false) : ReductionShape{};
       shape.scalars += o.cautious;
@@ -54,6 +54,14 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
 
 }  // namespace
 
-const Descriptor kCameDescriptor{"came", true, true, set_defaults, states, phases, reduction};
+const Descriptor kCameDescriptor{
+    .word = "came",
+    .factored = true,
+    .column_multipliers = true,
+    .set_defaults = set_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

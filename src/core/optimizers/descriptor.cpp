@@ -1,4 +1,4 @@
-// What the descriptors share: shapes of statistics, reductions of factored averages.
+// Which descriptor is whose, and what they share: state tensors and their shapes.
 #include "core/optimizers/descriptor.hpp"
 
 #include <algorithm>
@@ -12,43 +12,10 @@
 namespace came::core {
 
 const Descriptor& descriptor(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::came:
-      return kCameDescriptor;
-    case Algorithm::adafactor:
-      return kAdafactorDescriptor;
-    case Algorithm::adam:
-      return kAdamDescriptor;
-    case Algorithm::adamw:
-      return kAdamwDescriptor;
-    case Algorithm::lamb:
-      return kLambDescriptor;
-    case Algorithm::sm3:
-      return kSm3Descriptor;
-  }
-  fail(Status::internal, "no descriptor for algorithm ", static_cast<int>(algorithm));
-}
-
-const char* phase_name(PhaseKind kind) {
-  switch (kind) {
-    case PhaseKind::norm:
-      return "norm";
-    case PhaseKind::moments:
-      return "moments";
-    case PhaseKind::statistics:
-      return "statistics";
-    case PhaseKind::rms:
-      return "rms";
-    case PhaseKind::momentum:
-      return "momentum";
-    case PhaseKind::cover:
-      return "cover";
-    case PhaseKind::agreement:
-      return "agreement";
-    case PhaseKind::apply:
-      return "apply";
-  }
-  return "";
+  static constexpr const Descriptor* table[] = {
+      &kCameDescriptor, &kAdafactorDescriptor, &kAdamDescriptor, &kAdamwDescriptor, &kLambDescriptor, &kSm3Descriptor,
+  };
+  return *entry_of(algorithm, table);
 }
 
 DType statistics_dtype(const Tensor& tensor) { return tensor.dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -144,21 +111,6 @@ void add_second_moment(std::vector<State>& list, const came_options& options, co
 
 bool has_codes(const came_options& options) {
   return has_codes(options.momentum_dtype) || has_codes(options.second_moment_dtype);
-}
-
-ReductionShape factor_reduction(const Tensor& tensor, bool weighted) {
-  const int64_t vectors = weighted ? 2 : 1;
-  switch (tensor.owner) {
-    case Owner::rows:
-      return {0, vectors, 1};
-    case Owner::columns:
-      return {vectors, 0, 0};
-    case Owner::matrix:
-      return {0, 0, weighted ? 1 : 0};
-    case Owner::none:
-      return {1, 1, 1};
-  }
-  return {};
 }
 
 bool any_group(const std::vector<came_options>& groups, int32_t came_options::*flag) {

@@ -4,26 +4,24 @@
 
 #include <vector>
 
+#include "core/optimizers/registry.hpp"
 #include "core/plan.hpp"
 
 namespace came::core {
 
-inline constexpr came_algorithm kAlgorithms = 6;
-
 struct Descriptor {
-  const char* word;
+  const char* word = nullptr;
   /// Keeps row and column statistics of matrices.
-  bool factored;
+  bool factored = false;
   /// Divides by their roots.
-  bool column_factors;
-  void (*set_defaults)(came_options& options);
+  bool column_multipliers = false;
+  void (*set_defaults)(came_options& options) = nullptr;
   /// State tensors of one parameter, without their byte counts.
-  std::vector<State> (*states)(const came_options& options, const Tensor& tensor);
+  std::vector<State> (*states)(const came_options& options, const Tensor& tensor) = nullptr;
   /// Phases of a plan over these groups; `split` if some matrix is owned neither by rows nor by columns.
-  std::vector<PhaseKind> (*phases)(const std::vector<came_options>& groups, bool split);
-  /// What a phase leaves to reduce for one parameter.  Scalars of an option (the count of `cautious`, the squared norm
-  /// of `scale_parameter`) come last, so that kernels find them from the end.
-  ReductionShape (*reduction)(const came_options& options, const Tensor& tensor, PhaseKind phase);
+  std::vector<PhaseKind> (*phases)(const std::vector<came_options>& groups, bool split) = nullptr;
+  /// What a phase leaves to reduce for one parameter: core/reduction.hpp.
+  ReductionShape (*reduction)(const came_options& options, const Tensor& tensor, PhaseKind phase) = nullptr;
 };
 
 const Descriptor& descriptor(Algorithm algorithm);
@@ -48,9 +46,6 @@ void add_momentum(std::vector<State>& list, const came_options& options, const T
 void add_second_moment(std::vector<State>& list, const came_options& options, const Tensor& tensor);
 /// Is a moment stored as codes, in blocks of a row?
 bool has_codes(const came_options& options);
-
-/// What the statistics of a factored matrix leave to reduce.  `weighted` adds what the RMS follows from.
-ReductionShape factor_reduction(const Tensor& tensor, bool weighted);
 
 bool any_group(const std::vector<came_options>& groups, int32_t came_options::*flag);
 

@@ -22,13 +22,18 @@ std::vector<State> states(const came_options& o, const Tensor& t) {
 
 std::vector<PhaseKind> phases(const std::vector<came_options>&, bool) { return {PhaseKind::moments, PhaseKind::apply}; }
 
-// Squared norms of the parameter and of the update.
 ReductionShape reduction(const came_options&, const Tensor&, PhaseKind phase) {
-  return {0, 0, phase == PhaseKind::moments ? 2 : 0};
+  return {.scalars = phase == PhaseKind::moments ? 2 : 0};
 }
 
 }  // namespace
 
-const Descriptor kLambDescriptor{"lamb", false, false, set_defaults, states, phases, reduction};
+const Descriptor kLambDescriptor{
+    .word = "lamb",
+    .set_defaults = set_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

@@ -31,13 +31,20 @@ std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool) {
 }
 
 ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase) {
-  if (phase == PhaseKind::cover && t.block_per_matrix()) return {1, 1, 0};
-  if (phase == PhaseKind::agreement) return {0, 0, o.cautious};
+  if (phase == PhaseKind::cover && t.block_per_matrix()) return {.rows = 1, .cols = 1};
+  if (phase == PhaseKind::agreement) return {.scalars = o.cautious};
   return {};
 }
 
 }  // namespace
 
-const Descriptor kSm3Descriptor{"sm3", true, false, set_defaults, states, phases, reduction};
+const Descriptor kSm3Descriptor{
+    .word = "sm3",
+    .factored = true,
+    .set_defaults = set_defaults,
+    .states = states,
+    .phases = phases,
+    .reduction = reduction,
+};
 
 }  // namespace came::core

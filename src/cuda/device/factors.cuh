@@ -42,7 +42,7 @@ __device__ inline void for_columns_of_tiles(const Team<Threads>& team, const Sub
         team.sync();
         for (int k = team.rank; k < count; k += Threads) {
           const Part& tile = s.a.tiles[range.begin + batch + k];
-          runs[k] = {s.cols(tile, phase, 0), tile.col, tile.col + tile.cols,
+          runs[k] = {s.cols(tile, phase, core::kSums), tile.col, tile.col + tile.cols,
                      two || (halved && tile.halves > 1) ? tile.cols : 0};
         }
         team.sync();
@@ -80,8 +80,8 @@ __device__ inline void for_columns_of_tiles(const Team<Threads>& team, const Sub
   }
 }
 
-/// Calls f(j, value, more) for the columns of matrix b with vector 0 of a phase and, if it has one, vector 1: results
-/// of its tiles, combined in f64 in tile order, or as the ranks have reduced them.
+/// Calls f(j, value, more) for the columns of matrix b with the sums of a phase and, if it has them, the weighted:
+/// results of its tiles, combined in f64 in tile order, or as the ranks have reduced them.
 template <class Op, int Threads, class T, class F>
 __device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles,
                                    const F& f) {
@@ -114,28 +114,26 @@ __device__ inline double row_result(const Subject<T>& s, int phase, int64_t b, i
   return total;
 }
 
-/// Scalar k of matrix b, or of the whole tensor; from the end if k is negative.
+/// Scalar k of matrix b, or of the whole tensor.
 template <int Threads, class T>
 __device__ inline double scalar_result(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, int k,
                                        bool tiles) {
   const SlotTable& slot = s.slot(phase);
-  const int at = k < 0 ? slot.scalars + k : k;
-  if (!tiles) return s.reduced(phase, b)[slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + at];
+  if (!tiles) return s.reduced(phase, b)[slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + k];
   const Range range = s.tiles_of(b);
-  return team.sum_of(range.count, [&](int64_t x) { return s.scalars(s.a.tiles[range.begin + x])[at]; });
+  return team.sum_of(range.count, [&](int64_t x) { return s.scalars(s.a.tiles[range.begin + x])[k]; });
 }
 
 template <int Threads, class T>
 __device__ inline double scalar_total(const Team<Threads>& team, const Subject<T>& s, int phase, int k, bool tiles) {
   const SlotTable& slot = s.slot(phase);
-  const int at = k < 0 ? slot.scalars + k : k;
   if (tiles) {
-    return team.sum_of(s.t.blocks * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[at]; });
+    return team.sum_of(s.t.blocks * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[k]; });
   }
   const int64_t size = slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + slot.scalars;
   const int64_t blocks = s.t.per_matrix ? s.t.whole_batch : 1;
   return team.sum_of(
-      blocks, [&](int64_t x) { return s.a.reductions[s.t.slots[phase].offset + (x + 1) * size - slot.scalars + at]; });
+      blocks, [&](int64_t x) { return s.a.reductions[s.t.slots[phase].offset + (x + 1) * size - slot.scalars + k]; });
 }
 
 /// Moving averages of the means over rows and over columns of a non-negative matrix.
@@ -179,7 +177,7 @@ struct Factors {
   }
 
   /// Finishes the averages of matrix b that no block owned, and the column factors that later ones need.  Returns the
-  /// mean of the row averages; `weighted` becomes what vector 1 adds up to over the averages it belongs to.
+  /// mean of the row averages; `weighted` becomes what the weighted squares add up to over the averages they belong to.
   template <int Threads>
   CAME_ROUTE double finish(const Team<Threads>& team, int phase, int64_t b, bool tiles, double* weighted) const {
     const TensorTable& t = s.t;
@@ -194,9 +192,9 @@ struct Factors {
     }
     if (t.owner != Owner::rows) {
       for (int64_t i = team.rank; i < t.rows; i += Threads) {
-        const T r = average_row(b, i, row_result<Add>(s, phase, b, 0, i, tiles));
+        const T r = average_row(b, i, row_result<Add>(s, phase, b, core::kSums, i, tiles));
         if (weighted != nullptr && t.owner == Owner::columns) {
-          over += row_result<Add>(s, phase, b, 1, i, tiles) / static_cast<double>(r);
+          over += row_result<Add>(s, phase, b, core::kWeightedSquares, i, tiles) / static_cast<double>(r);
         }
       }
     }
@@ -204,7 +202,7 @@ struct Factors {
     team.sync();
     if (t.owner == Owner::columns || (t.owner == Owner::rows && tiles)) return mean_of_rows(team, b);
     const double n = static_cast<double>(t.whole_rows);
-    const double scalar = scalar_result(team, s, phase, b, 0, tiles);
+    const double scalar = scalar_result(team, s, phase, b, core::kRowAverages, tiles);
     if (t.owner == Owner::rows) return scalar / n;
     const double* all = s.reduced(phase, b);
     const double total = team.sum_of(t.whole_rows, [&](int64_t i) { return all[i]; });
@@ -221,7 +219,7 @@ struct Factors {
   }
 };
 
-/// Is the last scalar of this phase the count of `cautious`?  That one is kept per tensor, as a whole number.
+/// Has this phase a count of `cautious`?  That one is kept per tensor, as a whole number.
 template <class T>
 __device__ inline bool counts_agreement(const Subject<T>& s) {
   const PhaseKind kind = s.a.phase_kind;
@@ -229,7 +227,7 @@ __device__ inline bool counts_agreement(const Subject<T>& s) {
          (kind == PhaseKind::momentum || kind == PhaseKind::moments || kind == PhaseKind::agreement);
 }
 
-/// Writes matrix b's slot of a phase: what the ranks reduce.  `averages` are those whose rows scalar 0 adds up.
+/// Writes matrix b's slot of a phase: what the ranks reduce.  `averages` are those whose rows kRowAverages adds up.
 template <class Op, int Threads, class T>
 CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b,
                            const Factors<T>* averages) {
@@ -248,8 +246,8 @@ CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int p
   }
   const bool of_rows = averages != nullptr && t.per_matrix && t.owner != Owner::columns;
   for (int k = 0; k < slot.scalars - (counts_agreement(s) ? 1 : 0); ++k) {
-    const double value =
-        of_rows && k == 0 ? averages->share_of_rows(team, b) : scalar_result(team, s, phase, b, k, true);
+    const double value = of_rows && k == core::kRowAverages ? averages->share_of_rows(team, b)
+                                                            : scalar_result(team, s, phase, b, k, true);
     if (team.rank == 0) to[k] = value;
   }
 }
@@ -274,7 +272,7 @@ __device__ inline void arrive(const Team<Threads>& team, const Subject<T>& s, in
   if (!s.t.sharded) return tensor();
   if (counts_agreement(s) && team.rank == 0) {
     const SlotTable& slot = s.slot(phase);
-    s.reduced(phase, 0)[slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + slot.scalars - 1] =
+    s.reduced(phase, 0)[slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + core::agreement_scalar(slot)] =
         static_cast<double>(s.a.agreements[s.index]);
   }
 }
@@ -284,8 +282,9 @@ template <int Threads, class T>
 CAME_ROUTE void finish_agreement(const Team<Threads>& team, const Subject<T>& s, int phase, bool tiles) {
   double factor = 1;
   if (s.o.cautious != 0) {
-    const double count = tiles ? static_cast<double>(s.a.agreements[s.index]) : scalar_total(team, s, phase, -1, false);
-    factor = s.t.elements / fmax(count, 1e-3 * s.t.elements);
+    const double count = tiles ? static_cast<double>(s.a.agreements[s.index])
+                               : scalar_total(team, s, phase, core::agreement_scalar(s.slot(phase)), false);
+    factor = algorithms::cautious_multiplier(s.t.elements, count);
   }
   for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).direction = factor;
 }

@@ -259,8 +259,8 @@ struct Visit {
   /// Owned columns, a strip at a time: their averages, then both sums over rows.
   CAME_ROUTE void owned_columns(Shelf<T, Threads>& shelf, const Part& part, T* columns) const {
     const int64_t b = part.batch;
-    T* plain = s.rows(part, 0);
-    T* weighted = s.rows(part, 1);
+    T* plain = s.rows(part, core::kSquares);
+    T* weighted = s.rows(part, core::kWeightedSquares);
     T* weights = columns + kStrip;
     for (int64_t i = team.rank; i < 2 * part.rows; i += Threads) plain[i] = 0;
     team.sync();

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "algorithms/averages.hpp"
+#include "algorithms/scalars.hpp"
 #include "cuda/device/instructions.cuh"
 #include "cuda/device/storage.cuh"
 #include "cuda/device/team.cuh"

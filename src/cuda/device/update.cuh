@@ -35,7 +35,7 @@ struct Update {
   template <int Threads>
   __device__ void clip(const Team<Threads>& team, double sum_of_squares) const {
     const double rms = sqrt(sum_of_squares / s.t.elements);
-    const double ratio = rms > s.o.clip_threshold ? rms / s.o.clip_threshold : 1.0;  // a NaN does not clip
+    const double ratio = algorithms::clipping_ratio(rms, s.o.clip_threshold);
     for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).update /= ratio;
   }
 
@@ -54,7 +54,7 @@ struct Update {
   __device__ void finish_tensor(const Team<Threads>& team, int phase, bool tiles) const {
     if (s.t.factored && s.t.owner == Owner::none) return;  // the RMS takes a phase of its own
     const double sum = s.t.per_matrix ? team.sum_of(s.t.blocks, [&](int64_t b) { return s.derived(b).confidence; })
-                                      : scalar_total(team, s, phase, 0, tiles);
+                                      : scalar_total(team, s, phase, core::kUpdateSquares, tiles);
     clip(team, sum);
   }
 
@@ -62,17 +62,17 @@ struct Update {
   template <int Threads>
   __device__ void finish_rms(const Team<Threads>& team, int phase) const {
     if (!s.t.factored || s.t.owner != Owner::none) return;
-    clip(team, scalar_total(team, s, phase, 0, false) / (kRmsScale * kRmsScale));
+    clip(team, scalar_total(team, s, phase, core::kUpdateSquares, false) / (kRmsScale * kRmsScale));
   }
 
   /// (15): Adafactor's rate, relative to the step and to the size of the parameter if so asked.
   template <int Threads>
   __device__ void finish_rate(const Team<Threads>& team, int phase, bool tiles) const {
-    double rate = s.k.lr;
-    if (s.o.relative_step != 0) {
-      rate = fmin(s.o.warmup_init != 0 ? 1e-6 * s.k.count : 1e-2, 1 / sqrt(s.k.count));
+    double rate = s.o.relative_step != 0 ? algorithms::relative_rate(s.o.warmup_init != 0, s.k.count) : s.k.lr;
+    if (s.o.scale_parameter != 0) {
+      const int scalar = core::parameter_squares_scalar(s.slot(phase));
+      rate *= algorithms::parameter_scale(s.o.eps2, scalar_total(team, s, phase, scalar, tiles), s.t.elements);
     }
-    if (s.o.scale_parameter != 0) rate *= fmax(s.o.eps2, sqrt(scalar_total(team, s, phase, -1, tiles) / s.t.elements));
     for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).rate = rate;
   }
 

@@ -260,7 +260,7 @@ struct Visitor : Exchange<Fold, Together> {
     const float rms = sqrtf(static_cast<float>(mean * sums[1] * share * kUnscale) / static_cast<float>(cols)) *
                       static_cast<float>(algorithms::kWeightScale);
     const float most = notes.rounded(Word::clip);
-    const float ratio = rms > most ? rms / most : 1.0F;  // a NaN does not clip
+    const float ratio = algorithms::clipping_ratio(rms, most);
     const float root = sqrtf(static_cast<float>(mean)) / ratio;
     const float factor_of_row =
         algorithms::row_factor_as_f32(notes.rounded(Word::factor) * root / sqrtf(average), mean);

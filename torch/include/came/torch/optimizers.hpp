@@ -93,6 +93,15 @@ struct SM3Options : OptionsOf<SM3Options, Algorithm::sm3> {
   CAME_TORCH_ARG(View, view);     ///< How N-D tensors become matrices.
 };
 
+/// The options of every optimizer, in the order of came_algorithm.
+using AllOptions = std::tuple<CAMEOptions, AdafactorOptions, AdamOptions, AdamWOptions, LAMBOptions, SM3Options>;
+
+/// Calls visit with the default options of each optimizer.
+template <class Visit>
+void for_each_options(const Visit& visit) {
+  std::apply([&](const auto&... options) { (visit(options), ...); }, AllOptions());
+}
+
 /// The optimizer that has these options.
 template <class OptionsType>
 class OptimizerOf : public Optimizer {

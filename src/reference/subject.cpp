@@ -1,23 +1,24 @@
 // Access to one tensor of one step: elements, state, rounding, and the slots of earlier reductions.
-#include "reference/kernel.hpp"
+#include "reference/subject.hpp"
 
 #include <algorithm>
 #include <cstring>
 
+#include "core/scalars.hpp"
 #include "core/step.hpp"
 
 namespace came::reference {
 
-Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_factor)
+Subject::Subject(const core::Plan& p, const came_step& step, int64_t index, double grad_multiplier)
     : plan(p),
       t(p.tensors[static_cast<size_t>(index)]),
       o(core::options_of(p, step, t)),
       lr(core::scalar_or(step.lr, t.group, o.lr)),
-      count(core::scalar_or(step.step, step.step->ndim == 0 || step.step->shape[0] == 1 ? 0 : index, 0) + 1),
+      count(core::step_number(step, index)),
       step_(step),
       param_(step.params[index].data, t.dtype),
       grad_(step.grads[index].data, t.grad_dtype),
-      grad_factor_(o.maximize != 0 ? -grad_factor : grad_factor) {}
+      grad_multiplier_(o.maximize != 0 ? -grad_multiplier : grad_multiplier) {}
 
 uint32_t Subject::random(algorithms::Stream stream, int64_t b, int64_t i, int64_t j) const {
   // Numbers of the whole tensor, so that a sharded step rounds as an unsharded one.
@@ -57,33 +58,34 @@ const double* Subject::rows(PhaseKind phase, int64_t v, int64_t b) const {
 }
 
 const double* Subject::cols(PhaseKind phase, int64_t v, int64_t b) const {
-  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
-  return slot(phase, t.local.batch.begin + b) + shape.rows * t.view.rows + v * t.view.cols;
+  return slot(phase, t.local.batch.begin + b) + shape(phase).rows * t.view.rows + v * t.view.cols;
 }
 
-const double* Subject::scalars(PhaseKind phase, int64_t b) const {
-  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
-  return slot(phase, t.local.batch.begin + b) + shape.rows * t.view.rows + shape.cols * t.view.cols;
+double Subject::scalar(PhaseKind phase, int64_t k, int64_t b) const {
+  const core::ReductionShape& s = shape(phase);
+  return slot(phase, t.local.batch.begin + b)[s.rows * t.view.rows + s.cols * t.view.cols + k];
 }
 
 double Subject::total(PhaseKind phase, int64_t k) const {
-  const core::ReductionShape& shape = t.slots[static_cast<size_t>(plan.find(phase))].shape;
-  const int64_t size = shape.size(t.view.rows, t.view.cols);
-  const int64_t index = size - shape.scalars + (k < 0 ? shape.scalars + k : k);
+  const core::ReductionShape& s = shape(phase);
+  const int64_t index = s.rows * t.view.rows + s.cols * t.view.cols + k;
   double sum = 0;
   for (int64_t block = 0; block < t.slot_blocks; ++block) sum += slot(phase, block)[index];
   return sum;
 }
 
-Derived& Subject::derived(int64_t b) const {
-  auto* all = reinterpret_cast<Derived*>(static_cast<double*>(step_.workspace) + plan.derived_offset);
-  return all[t.first_derived + (t.block_per_matrix() ? b : 0)];
+MatrixScalars& Subject::matrix_scalars(int64_t b) const {
+  auto* all = reinterpret_cast<MatrixScalars*>(static_cast<double*>(step_.workspace) + plan.matrix_scalars_offset);
+  return all[t.first_matrix_scalars + (t.block_per_matrix() ? b : 0)];
 }
 
 void finish_agreement(const Subject& s, PhaseKind phase) {
-  double factor = 1;
-  if (s.o.cautious != 0) factor = s.elements() / std::max(s.total(phase, -1), 1e-3 * s.elements());
-  for (int64_t b = 0; b < s.derived_count(); ++b) s.derived(b).direction = factor;
+  double multiplier = 1;
+  if (s.o.cautious != 0) {
+    const double count = s.total(phase, core::agreement_scalar(s.shape(phase)));
+    multiplier = s.elements() / std::max(count, 1e-3 * s.elements());
+  }
+  for (int64_t b = 0; b < s.matrix_scalars_count(); ++b) s.matrix_scalars(b).direction = multiplier;
 }
 
 }  // namespace came::reference

@@ -1,10 +1,10 @@
 // Moving averages of the row and column means of a non-negative matrix x, and the reciprocal roots that follow from
 // them.  docs/algorithms.md, equations (5), (6), (11).
-#if defined(CAME_CPU_FACTORS_INL) == defined(HWY_TARGET_TOGGLE)
-#ifdef CAME_CPU_FACTORS_INL
-#undef CAME_CPU_FACTORS_INL
+#if defined(CAME_CPU_AVERAGES_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef CAME_CPU_AVERAGES_INL
+#undef CAME_CPU_AVERAGES_INL
 #else
-#define CAME_CPU_FACTORS_INL
+#define CAME_CPU_AVERAGES_INL
 #endif
 
 #include "cpu/tile-inl.hpp"
@@ -15,7 +15,7 @@ namespace HWY_NAMESPACE {
 
 inline constexpr auto kSmall = static_cast<size_t>(core::kSmallMatrix);
 
-/// Part of a matrix in which a worker visits rows from first to last: a tile, a small matrix, or a chunk of the columns
+/// Part of a matrix in which a worker takes rows from first to last: a tile, a small matrix, or a chunk of the columns
 /// it owns.  `sums` has room for what is added up over its rows, column by column.
 template <class T>
 struct Panel {
@@ -28,13 +28,13 @@ struct Panel {
 };
 
 template <class T>
-struct Factors {
+struct Averages {
   const Subject& s;
   T* row;
   T* col;
   double beta;
   double eps;
-  PhaseKind phase;  ///< Where x is visited and its sums are left.
+  PhaseKind phase;  ///< The pass that reads x and leaves its sums.
 
   /// Takes sum = sum over j of x_ij into the average of row i.
   HWY_INLINE void average_row(int64_t b, int64_t i, double sum) const {
@@ -58,15 +58,15 @@ struct Factors {
   HWY_INLINE double inverse_root(int64_t b, int64_t i) const {
     return 1 / std::sqrt(static_cast<double>(row[s.row_at(b, i)]));
   }
-  /// Calls f(i, factor / sqrt(r_i)) for a range of rows.  The roots of many rows are taken at once.
+  /// Calls f(i, multiplier / sqrt(r_i)) for a range of rows.  The roots of many rows are taken at once.
   template <class F>
-  HWY_INLINE void for_rows(int64_t b, Range rows, double factor, const F& f) const {
+  HWY_INLINE void for_rows(int64_t b, Range rows, double multiplier, const F& f) const {
     for_chunks(rows, [&](int64_t first, int64_t n) {
-      HWY_ALIGN T factors[kChunk];
+      HWY_ALIGN T multipliers[kChunk];
       const T* r = row + s.row_at(b, first);
       for (int64_t k = 0; k < n; ++k)
-        factors[k] = algorithms::row_factor_as<T>(factor / std::sqrt(static_cast<double>(r[k])));
-      for (int64_t k = 0; k < n; ++k) f(first + k, factors[k]);
+        multipliers[k] = algorithms::row_factor_as<T>(multiplier / std::sqrt(static_cast<double>(r[k])));
+      for (int64_t k = 0; k < n; ++k) f(first + k, multipliers[k]);
     });
   }
 
@@ -76,51 +76,54 @@ struct Factors {
     for (int64_t i = rows.begin; i < rows.begin + rows.count; ++i) sum += static_cast<double>(row[s.row_at(b, i)]);
     return sum;
   }
-  /// Root of the mean of the row averages, where a worker owns the matrix; elsewhere it is part of what is derived.
+  /// Root of the mean of the row averages, where a worker owns the matrix; elsewhere the matrix scalars have it.
   [[nodiscard]] HWY_INLINE double own_root(int64_t b) const {
     if (s.t.owner != Owner::matrix) return 1;
     return std::sqrt(sum_rows(b, {0, s.t.view.rows}) / static_cast<double>(s.t.view.rows));
   }
 
-  /// Finishes the averages of matrix b that no worker owned, and the column factors that later tiles need; returns the
-  /// mean of the row averages.
+  /// Finishes the averages of matrix b that no worker owned, and the column multipliers that later tiles need; returns
+  /// the mean of the row averages.
   [[nodiscard]] inline double finish(int64_t b) const {
     const core::Local& local = s.t.local;
     const auto n = static_cast<double>(s.t.view.rows);
     double sums[kChunk];
     if (s.t.owner == Owner::matrix) return 1;
-    if (T* factors = s.column_factors<T>(b); factors != nullptr) {
+    if (T* multipliers = s.column_multipliers<T>(b); multipliers != nullptr) {
       for_chunks({0, local.cols.count}, [&](int64_t j, int64_t count) {
-        s.combined<T>(phase, Axis::cols, 0, b, {j, count}, sums);
+        s.reduce<T>(phase, Axis::cols, core::kSums, b, {j, count}, sums);
         average_cols(b, {j, count}, sums);
-        inverse_roots(b, {j, count}, factors + j);
+        inverse_roots(b, {j, count}, multipliers + j);
       });
     }
-    if (s.t.owner == Owner::rows) return s.scalar(phase, b, 0) / n;
+    if (s.t.owner == Owner::rows) return s.scalar(phase, b, core::kRowAverages) / n;
     for_chunks({0, local.rows.count}, [&](int64_t i, int64_t count) {
-      s.combined<T>(phase, Axis::rows, 0, b, {i, count}, sums);
+      s.reduce<T>(phase, Axis::rows, core::kSums, b, {i, count}, sums);
       for (int64_t k = 0; k < count; ++k) average_row(b, i + k, sums[k]);
     });
     if (s.t.owner == Owner::columns) return sum_rows(b, {0, s.t.view.rows}) / n;  // all rows are here
-    const double* all = s.reduced(phase, b);
+    const double* all = s.all_reduced(phase, b);
     double total = 0;
     for (int64_t i = 0; i < s.t.view.rows; ++i) total += all[i];
-    return beta * s.scalar(phase, b, 0) / n + (1 - beta) * (total / (n * static_cast<double>(s.t.view.cols)) + eps);
+    return beta * s.scalar(phase, b, core::kRowAverages) / n +
+           (1 - beta) * (total / (n * static_cast<double>(s.t.view.cols)) + eps);
   }
 
-  /// Visits a tile panel by panel with visit(panel, factors, row_done): `factors` are the reciprocal roots of `by`'s
-  /// columns, and visit calls row_done(i, sum) with the sum of x over each row of the panel and leaves those over the
-  /// columns in panel.sums.  Averages over what the worker owns are finished at once, others go to the tile's block.
+  /// Visits a tile panel by panel with visit(panel, multipliers, row_done): `multipliers` are the reciprocal roots of
+  /// `by`'s columns, and visit calls row_done(i, sum) with the sum of x over each row of the panel and leaves those
+  /// over the columns in panel.sums.  Averages over what the worker owns are finished at once, sums for others go to
+  /// the tile's partials.
   template <class Visit>
-  HWY_INLINE void accumulate(const Tile& tile, const Factors& by, const Visit& visit) const {
-    const Partial<T> out = s.partial<T>(phase, tile);
+  HWY_INLINE void accumulate(const Tile& tile, const Averages& by, const Visit& visit) const {
+    const Partials<T> out = s.partials<T>(phase, tile);
     const int64_t b = tile.batch.begin;  // the only one, unless the worker owns whole matrices
     switch (s.t.owner) {
       case Owner::rows:
-        visit(Panel<T>{b, tile.rows, tile.cols, out.col(0)}, s.column_factors<T>(b), [&](int64_t i, double sum) {
-          average_row(b, i, sum);
-          out.scalars[0] += static_cast<double>(row[s.row_at(b, i)]);
-        });
+        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_multipliers<T>(b),
+              [&](int64_t i, double sum) {
+                average_row(b, i, sum);
+                out.scalars[core::kRowAverages] += static_cast<double>(row[s.row_at(b, i)]);
+              });
         break;
       case Owner::columns:
         for_chunks(tile.cols, [&](int64_t j, int64_t n) {
@@ -128,7 +131,7 @@ struct Factors {
           HWY_ALIGN T roots[kChunk];
           by.inverse_roots(b, {j, n}, roots);
           visit(Panel<T>{b, tile.rows, {j, n}, sums}, roots,
-                [&](int64_t i, double sum) { out.row(0)[i - tile.rows.begin] += static_cast<T>(sum); });
+                [&](int64_t i, double sum) { out.row(core::kSums)[i - tile.rows.begin] += static_cast<T>(sum); });
           average_cols(b, {j, n}, sums);
         });
         break;
@@ -144,9 +147,9 @@ struct Factors {
         }
         break;
       case Owner::none:
-        visit(Panel<T>{b, tile.rows, tile.cols, out.col(0)}, s.column_factors<T>(b) + tile.cols.begin,
+        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_multipliers<T>(b) + tile.cols.begin,
               [&](int64_t i, double sum) {
-                out.row(0)[i - tile.rows.begin] = static_cast<T>(sum);
+                out.row(core::kSums)[i - tile.rows.begin] = static_cast<T>(sum);
                 add_share(out, b, i, tile.cols.count);
               });
         break;
@@ -154,19 +157,19 @@ struct Factors {
   }
 
   /// Every holder of a part of row i adds its share of the old average: together, the whole.
-  HWY_INLINE void add_share(const Partial<T>& out, int64_t b, int64_t i, int64_t count) const {
-    out.scalars[0] +=
+  HWY_INLINE void add_share(const Partials<T>& out, int64_t b, int64_t i, int64_t count) const {
+    out.scalars[core::kRowAverages] +=
         static_cast<double>(row[s.row_at(b, i)]) * static_cast<double>(count) / static_cast<double>(s.t.view.cols);
   }
 };
 
-/// Calls f(b, rows, cols, factors) for parts of a tile with the reciprocal roots of their columns.
+/// Calls f(b, rows, cols, multipliers) for parts of a tile with the reciprocal roots of their columns.
 template <class T, class F>
-HWY_INLINE void for_panels(const Factors<T>& by, const Tile& tile, const F& f) {
+HWY_INLINE void for_panels(const Averages<T>& by, const Tile& tile, const F& f) {
   const Subject& s = by.s;
   for (int64_t b = tile.batch.begin; b < tile.batch.begin + tile.batch.count; ++b) {
-    if (const T* factors = s.column_factors<T>(b); factors != nullptr) {
-      f(b, tile.rows, tile.cols, factors + tile.cols.begin);
+    if (const T* multipliers = s.column_multipliers<T>(b); multipliers != nullptr) {
+      f(b, tile.rows, tile.cols, multipliers + tile.cols.begin);
       continue;
     }
     for_chunks(tile.cols, [&](int64_t j, int64_t n) {

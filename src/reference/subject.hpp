@@ -1,5 +1,5 @@
-// What the reference kernels see: one tensor of one step with every element as f64, and the block of partial results
-// that a tile fills.  Indices b, i, j count the matrices, rows and columns that this rank holds.
+// What the reference kernels see: one tensor of one step with every element as f64, and the partials of a tile.
+// Indices b, i, j count the matrices, rows and columns that this rank holds.
 #pragma once
 
 #include "core/dtype.hpp"
@@ -12,10 +12,11 @@ using core::Owner;
 using core::PhaseKind;
 using core::Tile;
 
-/// Partial results of one tile: vectors over its rows, over its columns, scalars.
-class Block {
+/// Partials of one tile: vectors over its rows, over its columns, scalars.
+class Partials {
  public:
-  Block(double* data, const core::ReductionShape& shape, const Tile& tile) : data_(data), shape_(shape), tile_(tile) {}
+  Partials(double* data, const core::ReductionShape& shape, const Tile& tile)
+      : data_(data), shape_(shape), tile_(tile) {}
 
   double& row(int64_t v, int64_t i) const { return data_[v * tile_.rows.count + i - tile_.rows.begin]; }
   double& col(int64_t v, int64_t j) const {
@@ -24,7 +25,8 @@ class Block {
   double& scalar(int64_t k) const {
     return data_[shape_.size(tile_.rows.count, tile_.cols.count) - shape_.scalars + k];
   }
-  double& last_scalar() const { return scalar(shape_.scalars - 1); }
+  double& agreements() const { return scalar(core::agreement_scalar(shape_)); }
+  double& parameter_squares() const { return scalar(core::parameter_squares_scalar(shape_)); }
 
  private:
   double* data_;
@@ -33,18 +35,18 @@ class Block {
 };
 
 /// What follows from a reduction, per block of a slot; kept in the workspace until the step ends.
-struct Derived {
+struct MatrixScalars {
   double mean_row = 0;    ///< Mean of the row averages of the squared gradient; 1 where a worker owns the matrix.
-  double update = 0;      ///< Factor of the update: root of mean_row over the clipping ratio.
-  double confidence = 0;  ///< Factor of the momentum: the root of the same mean of the instability, bias-corrected.
-  double direction = 0;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
+  double update = 0;      ///< Multiplier of the update: root of mean_row over the clipping ratio.
+  double confidence = 0;  ///< Multiplier of the momentum: the root of the same mean of the instability, bias-corrected.
+  double direction = 0;   ///< Multiplier of the whole direction: cautious rescaling, LAMB's trust ratio.
 };
-static_assert(sizeof(Derived) == core::kDerived * sizeof(double));
+static_assert(sizeof(MatrixScalars) == core::kMatrixScalars * sizeof(double));
 
 /// One tensor of one step.
 class Subject {
  public:
-  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_factor);
+  Subject(const core::Plan& plan, const came_step& step, int64_t index, double grad_multiplier);
 
   const core::Plan& plan;
   const core::Tensor& t;
@@ -53,7 +55,7 @@ class Subject {
   double count;  ///< Number of this step, from 1.
 
   /// Gradient as the optimizer sees it: unscaled, clipped to max_grad_norm, negated by `maximize`.
-  [[nodiscard]] double grad(int64_t b, int64_t i, int64_t j) const { return grad_.get(at(b, i, j)) * grad_factor_; }
+  [[nodiscard]] double grad(int64_t b, int64_t i, int64_t j) const { return grad_.get(at(b, i, j)) * grad_multiplier_; }
   [[nodiscard]] double param(int64_t b, int64_t i, int64_t j) const { return param_.get(at(b, i, j)); }
   /// theta <- theta - decay * theta - move, in one rounding.
   void move_param(int64_t b, int64_t i, int64_t j, double decay, double move) const;
@@ -66,13 +68,16 @@ class Subject {
   /// Results of an earlier phase for local matrix b after its reduction; vectors run over the whole matrix.
   [[nodiscard]] const double* rows(PhaseKind phase, int64_t v, int64_t b) const;
   [[nodiscard]] const double* cols(PhaseKind phase, int64_t v, int64_t b) const;
-  [[nodiscard]] const double* scalars(PhaseKind phase, int64_t b) const;
-  /// Sum of a scalar over all blocks of the slot; k counts from the end if negative.
+  [[nodiscard]] double scalar(PhaseKind phase, int64_t k, int64_t b) const;
+  /// Sum of a scalar over all blocks of the slot.
   [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
+  [[nodiscard]] const core::ReductionShape& shape(PhaseKind phase) const {
+    return t.slots[static_cast<size_t>(plan.find(phase))].shape;
+  }
 
-  [[nodiscard]] Derived& derived(int64_t b) const;
-  /// Number of different derived(b): as many as matrices here, or one.
-  [[nodiscard]] int64_t derived_count() const { return t.block_per_matrix() ? t.local.batch.count : 1; }
+  [[nodiscard]] MatrixScalars& matrix_scalars(int64_t b) const;
+  /// Number of different matrix_scalars(b): as many as matrices here, or one.
+  [[nodiscard]] int64_t matrix_scalars_count() const { return t.block_per_matrix() ? t.local.batch.count : 1; }
 
   [[nodiscard]] int64_t at(int64_t b, int64_t i, int64_t j) const {
     return (b * t.local.rows.count + i) * t.local.cols.count + j;
@@ -87,7 +92,7 @@ class Subject {
   const came_step& step_;
   Cells param_;
   Cells grad_;
-  double grad_factor_;
+  double grad_multiplier_;
 };
 
 /// Calls f(b, i, j) for every element of a tile, row by row.
@@ -109,21 +114,7 @@ inline double agrees(double direction, double gradient) {
   return (direction > 0 && gradient > 0) || (direction < 0 && gradient < 0) ? 1.0 : 0.0;
 }
 
-/// Writes derived().direction from the number of agreeing elements that `phase` counted in its last scalar.
+/// Writes matrix_scalars().direction from the number of agreeing elements that `phase` counted.
 void finish_agreement(const Subject& s, PhaseKind phase);
-
-/// The phases of one optimizer.
-struct Kernel {
-  /// What follows, for one tensor, from the reduction after phase `done`.
-  void (*finish)(const Subject& s, PhaseKind done);
-  /// Phase `phase` on one tile; `out` is zero on entry.
-  void (*run)(const Subject& s, PhaseKind phase, const Tile& tile, const Block& out);
-};
-
-extern const Kernel kCame;
-extern const Kernel kAdafactor;
-extern const Kernel kAdam;
-extern const Kernel kLamb;
-extern const Kernel kSm3;
 
 }  // namespace came::reference

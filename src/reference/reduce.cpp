@@ -1,13 +1,13 @@
-// The local reduction: tiles' blocks of partial results into the slots of their tensors.
+// The local reduction: the partials of tiles into the slots of their tensors.
 #include <algorithm>
 #include <cmath>
 
-#include "core/plan.hpp"
+#include "reference/kernels.hpp"
 
-namespace came::core {
+namespace came::reference {
 namespace {
 
-/// Folds `count` partial results into `into`.  A NaN is never lost.
+/// Folds `count` numbers of the partials into `into`.  A NaN is never lost.
 void fold(came_reduce_op op, const double* from, double* into, int64_t count) {
   for (int64_t k = 0; k < count; ++k) {
     if (op == CAME_REDUCE_SUM) {
@@ -20,13 +20,13 @@ void fold(came_reduce_op op, const double* from, double* into, int64_t count) {
 
 }  // namespace
 
-void combine_partials(const Plan& plan, int phase, const double* workspace, double* reductions) {
-  const Phase& p = plan.phases[static_cast<size_t>(phase)];
+void reduce_partials(const core::Plan& plan, int phase, const double* workspace, double* reductions) {
+  const core::Phase& p = plan.phases[static_cast<size_t>(phase)];
   std::fill_n(reductions + p.offset, p.count, 0.0);
   for (const Tile& tile : plan.tiles) {
-    const Tensor& t = plan.tensors[static_cast<size_t>(tile.tensor)];
-    const Slot& slot = t.slots[static_cast<size_t>(phase)];
-    const MatrixView& view = t.view;
+    const core::Tensor& t = plan.tensors[static_cast<size_t>(tile.tensor)];
+    const core::Slot& slot = t.slots[static_cast<size_t>(phase)];
+    const core::MatrixView& view = t.view;
     const double* from = workspace + tile.partial;
     // The slot counts matrices, rows and columns of the whole tensor, the tile those of this rank.
     const int64_t block = t.block_per_matrix() ? t.local.batch.begin + tile.batch.begin : 0;
@@ -41,4 +41,4 @@ void combine_partials(const Plan& plan, int phase, const double* workspace, doub
   }
 }
 
-}  // namespace came::core
+}  // namespace came::reference
