@@ -356,7 +356,7 @@ class Binding:
         kept = [self._set_scalar("grad_scale", grad_scale), self._set_scalar("found_inf", found_inf)]
         stream = self._stream()
         self._use_scratch(stream)
-        call.run(stream, known=placed)
+        call.run(stream, checked=placed)
         del kept
         for k, copy in copies:
             self.params[k].detach().copy_(copy)

@@ -202,9 +202,9 @@ void raise_counters(const Plan& plan, const came_step& step) {
   }
 }
 
-void validate_step(const Plan& plan, const came_step& step, Tensors known) {
+void validate_step(const Plan& plan, const came_step& step, CheckTensors checked) {
   check_lists(plan, step);
-  if (known == Tensors::unknown) check_tensors(plan, step);
+  if (checked == CheckTensors::yes) check_tensors(plan, step);
   const auto groups = static_cast<int64_t>(plan.groups.size());
   const auto tensors = static_cast<int64_t>(plan.tensors.size());
   if (step.step == nullptr) invalid("step: step is null, expected 1 or ", tensors, " counters");
@@ -228,7 +228,7 @@ void run_phase(const Plan& plan, int phase, const came_step& step) {
   plan.backend->run_phases(plan, {phase, 1}, step);
 }
 
-void run_step(const Plan& plan, const came_step& step, Tensors known) {
+void run_step(const Plan& plan, const came_step& step, CheckTensors checked) {
   if (plan.sharded) {
     const auto sharded =
         std::find_if(plan.tensors.begin(), plan.tensors.end(), [](const Tensor& t) { return t.sharded; });
@@ -237,7 +237,7 @@ void run_step(const Plan& plan, const came_step& step, Tensors known) {
             "came_plan_run_phase for each phase, with an all-reduce of came_plan_reduction between them");
   }
   const FloatMode mode;
-  validate_step(plan, step, known);
+  validate_step(plan, step, checked);
   plan.backend->run_phases(plan, {0, static_cast<int64_t>(plan.phases.size())}, step);
 }
 
