@@ -67,7 +67,7 @@ class _Loading:
         self._unknown: List[Set[str]] = []  # options of each group that the checkpoint does not have
 
     def wrap(self, optimizer: "Optimizer", state_dict: Dict[str, Any]) -> Dict[str, Any]:
-        origin.check(optimizer.word, type(optimizer).__name__, state_dict["param_groups"])
+        origin.check(optimizer.algorithm, type(optimizer).__name__, state_dict["param_groups"])
         state = {}
         for key, slot in state_dict["state"].items():
             if isinstance(slot, dict):
@@ -76,7 +76,7 @@ class _Loading:
         groups = [dict(group) for group in state_dict["param_groups"]]
         self._unknown = [set(optimizer.defaults) - set(group) for group in groups]
         for group, own in zip(groups, optimizer.param_groups):
-            others = origin.unsaid(optimizer.word, group)
+            others = origin.unsaid(optimizer.algorithm, group)
             for name in optimizer.defaults:
                 group.setdefault(name, others.get(name, own[name]))
         return {**state_dict, "state": state, "param_groups": groups}
@@ -97,7 +97,7 @@ class _Loading:
                 elif isinstance(given, Tensor):
                     slot[name] = given.to(param.device)
         for group, unknown in zip(optimizer.param_groups, self._unknown):
-            group.update(plain(optimizer.word, optimizer._all_fields(), {n: group[n] for n in optimizer.defaults}, {}))
+            group.update(plain(optimizer.algorithm, optimizer._all_fields(), {n: group[n] for n in optimizer.defaults}, {}))
             optimizer._check_own(group)
             if "view" in group:
                 _choose_view(optimizer, group)
@@ -141,7 +141,7 @@ def _choose_view(optimizer: "Optimizer", group: Dict[str, Any]) -> None:
 def _layouts(
     optimizer: "Optimizer", group: Dict[str, Any], found: List[Tuple[Tensor, Dict[str, Any]]]
 ) -> Iterator[Tuple[List[native.State], Dict[str, Any]]]:
-    options = from_group(optimizer.word, optimizer._all_fields(), group)
+    options = from_group(optimizer.algorithm, optimizer._all_fields(), group)
     specs = [native.Spec(tuple(p.shape), str(p.dtype).replace("torch.", ""), id=k) for k, (p, _) in enumerate(found)]
     layouts: List[List[native.State]] = [[] for _ in found]
     for state in Layout([options], specs).states:

@@ -50,7 +50,7 @@ class OneByOne:
                 binding.run(gradients, rates, grad_scale, found_inf)
             else:
                 scalars.check(binding, [group], gradients, rates, grad_scale, found_inf)
-                loop.run(optimizer.word, optimizer._all_fields(), binding, [group], gradients, rates, grad_scale, found_inf)
+                loop.run(optimizer.algorithm, optimizer._all_fields(), binding, [group], gradients, rates, grad_scale, found_inf)
         param.grad = None
         optimizer._opt_called = True  # schedulers look whether there was a step before theirs
 
@@ -78,7 +78,7 @@ class OneByOne:
 
     def _options(self, group: Dict[str, Any]) -> List[Any]:
         optimizer = self._optimizer
-        options = [from_group(optimizer.word, optimizer._all_fields(), group)]
+        options = [from_group(optimizer.algorithm, optimizer._all_fields(), group)]
         check_options(options, optimizer)
         if group["differentiable"]:
             raise RuntimeError("`differentiable` does not support steps of one parameter at a time, which free gradients")

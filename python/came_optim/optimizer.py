@@ -27,7 +27,7 @@ _params = itemgetter("params")
 class Optimizer(torch.optim.Optimizer):
     """Base of all optimizers here; not an optimizer itself."""
 
-    word: ClassVar[str]  # of the library
+    algorithm: ClassVar[str]  # of the library
     fields: ClassVar[Mapping[str, str]]  # came_options -> arguments, beyond options.COMMON
     elementwise: ClassVar[bool] = False  # a flat piece of several tensors is as good as they are
 
@@ -47,7 +47,7 @@ class Optimizer(torch.optim.Optimizer):
         """What a group has where it does not say; `beta1` and its like in the place of `betas`, if that was not given."""
         left = {name for name in sequences(cls.fields) if any(given[name] is own.get(name) for own in _signatures(cls))}
         base = {name: given[name] for name in left}
-        made = plain(cls.word, cls._all_fields(), {name: value for name, value in given.items() if name not in left}, base)
+        made = plain(cls.algorithm, cls._all_fields(), {name: value for name, value in given.items() if name not in left}, base)
         return {name: made.get(name, value) for name, value in given.items() if name in made or name in left}
 
     @classmethod
@@ -65,7 +65,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._released is not None:
             raise RuntimeError("param_group: given while gradients are released, expected remove() first, and release again after")
         if isinstance(param_group, dict):
-            made = plain(self.word, self._all_fields(), param_group, self.defaults)
+            made = plain(self.algorithm, self._all_fields(), param_group, self.defaults)
             for name in set(param_group) - set(made):
                 del param_group[name]
             param_group.update(made)
@@ -88,7 +88,7 @@ class Optimizer(torch.optim.Optimizer):
         check_modes(group)
         self._check_own(group)
         self._wants_kernels(group)  # says so if there are none
-        from_group(self.word, self._all_fields(), group)
+        from_group(self.algorithm, self._all_fields(), group)
         number = sum(len(other["params"]) for other in self.param_groups if other is not group)
         for k, param in enumerate(group["params"]):
             name = (group.get("param_names") or [""] * len(group["params"]))[k]
@@ -195,7 +195,7 @@ class Optimizer(torch.optim.Optimizer):
         if binding.kernels:
             binding.run(*arguments)
         else:
-            loop.run(self.word, self._all_fields(), binding, self.param_groups, *arguments)
+            loop.run(self.algorithm, self._all_fields(), binding, self.param_groups, *arguments)
 
     def _step_in_graph(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
         """The step as torch.compile sees it: one operator per device, or a call outside the graph if no operator will do."""
@@ -215,7 +215,7 @@ class Optimizer(torch.optim.Optimizer):
             return None
         rates = [self._rate(group) for group in self.param_groups]
         return [
-            (binding, ops.rates(rates, binding.device), ops.pack(binding.options), ops.describe(self.word, binding))
+            (binding, ops.rates(rates, binding.device), ops.pack(binding.options), ops.describe(self.algorithm, binding))
             for binding, _ in bound
         ]
 
@@ -257,12 +257,12 @@ class Optimizer(torch.optim.Optimizer):
             given = {name: value for name, value in group.items() if name in parts or name in MODES}
             for name in parts & given.keys():
                 del group[name]
-            group.update(plain(self.word, self._all_fields(), given, group))
+            group.update(plain(self.algorithm, self._all_fields(), given, group))
 
     def _options(self) -> List[native.Options]:
         for group in self.param_groups:
             self._check_own(group)
-        return [from_group(self.word, self._all_fields(), group) for group in self.param_groups]
+        return [from_group(self.algorithm, self._all_fields(), group) for group in self.param_groups]
 
     def _same(self) -> bool:
         return (

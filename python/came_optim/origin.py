@@ -51,36 +51,36 @@ _OTHERS = (
 )
 
 
-def check(word: str, owner: str, groups: Iterable[Mapping[str, Any]]) -> None:
+def check(algorithm: str, owner: str, groups: Iterable[Mapping[str, Any]]) -> None:
     """Raises ValueError if a group of a checkpoint is not one of this optimizer's."""
     for k, group in enumerate(groups):
         told = sorted(set(group) - _COMMON)
-        if told and _name(word, group) != _OURS[word].name:
+        if told and _name(algorithm, group) != _OURS[algorithm].name:
             raise ValueError(
-                f"{owner}: the checkpoint is of {_name(word, group)}, to go by the entries of its group {k} ({', '.join(told)}), "
-                f"expected one of {_OURS[word].name}; nothing was loaded"
+                f"{owner}: the checkpoint is of {_name(algorithm, group)}, to go by the entries of its group {k} ({', '.join(told)}), "
+                f"expected one of {_OURS[algorithm].name}; nothing was loaded"
             )
 
 
-def unsaid(word: str, group: Mapping[str, Any]) -> Mapping[str, Any]:
+def unsaid(algorithm: str, group: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options that a group of a checkpoint may lack, with what they were to whoever wrote it.
 
     >>> unsaid("came", {"params": [0], "lr": 1e-3, "clip_threshold": 1.0})["bias_correction"]
     False
     """
-    return _UNSAID.get(word, {}) if set(group) - _COMMON else {}
+    return _UNSAID.get(algorithm, {}) if set(group) - _COMMON else {}
 
 
-def _name(word: str, group: Mapping[str, Any]) -> str:
+def _name(algorithm: str, group: Mapping[str, Any]) -> str:
     """The optimizer that a group is of: this one, if it may be."""
-    first: Dict[str, Sort] = {word: _OURS[word]}
+    first: Dict[str, Sort] = {algorithm: _OURS[algorithm]}
     for key, sort in {**first, **_OURS}.items():
         if sort.fits(group) and _decay(key, group):
             return sort.name
     return next((sort.name for sort in _OTHERS if sort.fits(group)), "another optimizer")
 
 
-def _decay(word: str, group: Mapping[str, Any]) -> bool:
+def _decay(algorithm: str, group: Mapping[str, Any]) -> bool:
     """Adam and AdamW differ in what weight_decay does; torch says which since 2.7."""
     decoupled: Optional[bool] = group.get("decoupled_weight_decay")
-    return decoupled is None or word not in ("adam", "adamw") or bool(decoupled) == (word == "adamw")
+    return decoupled is None or algorithm not in ("adam", "adamw") or bool(decoupled) == (algorithm == "adamw")

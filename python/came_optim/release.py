@@ -94,7 +94,7 @@ def gradient_release(model: Module, optimizer: Optimizer) -> GradientRelease:
         )
     if optimizer._released is not None:
         raise RuntimeError("optimizer: its gradients are released already, expected remove() first")
-    check_options([from_group(optimizer.word, optimizer._all_fields(), group) for group in optimizer.param_groups], optimizer)
+    check_options([from_group(optimizer.algorithm, optimizer._all_fields(), group) for group in optimizer.param_groups], optimizer)
     own = {param for group in optimizer.param_groups for param in group["params"]}
     params = [param for param in model.parameters() if param.requires_grad]
     missing = [name for name, param in model.named_parameters() if param.requires_grad and param not in own]

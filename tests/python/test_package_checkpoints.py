@@ -37,10 +37,10 @@ def through_safetensors(state_dict):
 WAYS = {"memory": lambda s: s, "torch.save": through_torch, "safetensors": through_safetensors}
 
 
-def resume(word, dtype, way, **options):
+def resume(algorithm, dtype, way, **options):
     """An optimizer that ran six steps, and one that ran three and was loaded into another for the rest."""
     params, others = parameters(dtype), parameters(dtype)
-    straight, first, second = (make(word, p, **options) for p in (params, others, others))
+    straight, first, second = (make(algorithm, p, **options) for p in (params, others, others))
     run(straight, params, 6)
     run(first, others, 3)
     second.load_state_dict(way(first.state_dict()))
@@ -51,17 +51,17 @@ def resume(word, dtype, way, **options):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("momentum_dtype", MOMENTA)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_resuming_changes_no_bit(word, dtype, momentum_dtype, way):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_resuming_changes_no_bit(algorithm, dtype, momentum_dtype, way):
     options = {"momentum_dtype": momentum_dtype, "stochastic_rounding": True}
-    straight, second, params, others = resume(word, dtype, WAYS[way], **options)
+    straight, second, params, others = resume(algorithm, dtype, WAYS[way], **options)
     assert all(same(p, q) for p, q in zip(params, others))
     assert same_states(straight.state_dict(), second.state_dict())
 
 
-@pytest.mark.parametrize("word", ["adam", "adamw", "lamb"])
-def test_resuming_a_coded_second_moment_changes_no_bit(word):
-    straight, second, params, others = resume(word, torch.bfloat16, through_torch, second_moment_dtype="int8")
+@pytest.mark.parametrize("algorithm", ["adam", "adamw", "lamb"])
+def test_resuming_a_coded_second_moment_changes_no_bit(algorithm):
+    straight, second, params, others = resume(algorithm, torch.bfloat16, through_torch, second_moment_dtype="int8")
     assert all(same(p, q) for p, q in zip(params, others))
     assert same_states(straight.state_dict(), second.state_dict())
 
@@ -84,17 +84,17 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("momentum_dtype", [None, "int8"])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_distributed_checkpoints_change_no_bit(word, momentum_dtype, tmp_path):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_distributed_checkpoints_change_no_bit(algorithm, momentum_dtype, tmp_path):
     model, other = Model(torch.bfloat16), Model(torch.bfloat16)
     params, others = list(model.parameters()), list(other.parameters())
     options = {"momentum_dtype": momentum_dtype, "stochastic_rounding": True}
-    straight, first = make(word, params, **options), make(word, others, **options)
+    straight, first = make(algorithm, params, **options), make(algorithm, others, **options)
     run(straight, params, 6)
     run(first, others, 3)
     dcp.save({"o": get_optimizer_state_dict(other, first)}, checkpoint_id=tmp_path)
     first.zero_grad()  # where there are gradients, torch makes no state to load into
-    second = make(word, others, **options)
+    second = make(algorithm, others, **options)
     before = [p.detach().clone() for p in others]
     state = {"o": get_optimizer_state_dict(other, second)}  # makes state by a step with zero rate and gradients
     assert all(same(p, q) for p, q in zip(others, before))

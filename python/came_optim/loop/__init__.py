@@ -46,7 +46,7 @@ def _differentiable(options: native.Options, fields: Mapping[str, str], group: M
 
 
 def run(
-    word: str,
+    algorithm: str,
     fields: Mapping[str, str],
     binding: Binding,
     groups: List[Dict[str, Any]],
@@ -68,7 +68,7 @@ def run(
         differentiable = bool(groups[member.group]["differentiable"])
         factor = unscale * (_clipping(norm, o.max_grad_norm) if o.max_grad_norm else 1.0)
         subject = Subject(
-            word=word,
+            algorithm=algorithm,
             options=_differentiable(o, fields, groups[member.group]) if differentiable else o,
             lr=rates[member.group],
             count=int(binding.slots[k]["step"]) + 1,
@@ -81,5 +81,5 @@ def run(
             differentiable=differentiable,
         )
         if member.param.numel() > 0:
-            _STEPS[word](subject)
+            _STEPS[algorithm](subject)
         binding.slots[k]["step"].add_(1)

@@ -18,7 +18,7 @@ _PARAMETER, _MOMENTUM, _SECOND_MOMENT = 1, 2, 3  # streams of random bits
 class Subject(NamedTuple):
     """What a step needs to know of one parameter."""
 
-    word: str
+    algorithm: str
     options: Any  # native.Options, or the like with tensors
     lr: Number
     count: int  # number of this step, from 1

@@ -26,7 +26,7 @@ class Adam(Optimizer):
     tensor([0.5000, 0.5000])
     """
 
-    word = "adam"
+    algorithm = "adam"
     elementwise = True
     fields = {"beta1": "betas[0]", "beta2": "betas[1]", "eps": "eps", "second_moment_dtype": "second_moment_dtype"}
 
@@ -54,13 +54,13 @@ class Adam(Optimizer):
         beta2: Union[None, float, str] = None,
     ) -> None:
         # As in the groups of torch 2.7 and later: all that tells a checkpoint of Adam from one of AdamW.
-        super().__init__(params, {**locals(), "decoupled_weight_decay": self.word == "adamw"})
+        super().__init__(params, {**locals(), "decoupled_weight_decay": self.algorithm == "adamw"})
 
     def _check_own(self, group: Dict[str, Any]) -> None:
         if group.get("amsgrad"):
             raise ValueError(f"amsgrad: {group['amsgrad']!r} given, expected False: the maximum of v is not kept")
-        decoupled = group.get("decoupled_weight_decay", self.word == "adamw")
-        if bool(decoupled) != (self.word == "adamw"):
+        decoupled = group.get("decoupled_weight_decay", self.algorithm == "adamw")
+        if bool(decoupled) != (self.algorithm == "adamw"):
             raise ValueError(
                 f"decoupled_weight_decay: {decoupled!r} given, expected {not decoupled}: came_optim.AdamW is Adam with decoupled decay"
             )
@@ -78,7 +78,7 @@ class AdamW(Adam):
     {'exp_avg': 'torch.int8', 'exp_avg_scale': 'torch.float32', 'exp_avg_sq': 'torch.uint8', 'exp_avg_sq_scale': 'torch.float32'}
     """
 
-    word = "adamw"
+    algorithm = "adamw"
 
     def __init__(
         self,

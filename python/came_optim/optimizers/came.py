@@ -42,7 +42,7 @@ class CAME(Optimizer):
     ['exp_avg', 'exp_avg_res_col', 'exp_avg_res_row', 'exp_avg_sq_col', 'exp_avg_sq_row', 'step']
     """
 
-    word = "came"
+    algorithm = "came"
     fields = {
         **{"beta1": "betas[0]", "beta2": "betas[1]", "beta3": "betas[2]", "eps1": "eps[0]", "eps2": "eps[1]"},
         **{name: name for name in ("clip_threshold", "bias_correction", "confidence_1d", "view")},

@@ -30,7 +30,7 @@ class LAMB(Optimizer):
     tensor([0.5000, 0.5000])
     """
 
-    word = "lamb"
+    algorithm = "lamb"
     fields = {
         **{"beta1": "betas[0]", "beta2": "betas[1]", "eps": "eps"},
         **{name: name for name in ("bias_correction", "second_moment_dtype")},
