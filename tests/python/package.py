@@ -15,6 +15,10 @@ MOMENTA = [None, "bf16", "int8", "int4"]
 # Spacing of numbers around 1, relative.
 EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
 
+# How far kernels and loop may be apart, in units of the last place of the displacement: they add up in other orders, which is a few
+# units for sums of numbers of one sign and some ten for the direction of a step.
+UNITS = 64
+
 
 def make(algorithm, params, **options):
     cls, arguments = OPTIMIZERS[algorithm]
@@ -36,6 +40,19 @@ def run(optimizer, params, steps, first=0):
     for step in range(first, first + steps):
         set_gradients(params, step)
         optimizer.step()
+
+
+def assert_as_the_loop(p, q, origin, steps):
+    """Kernels and loop end at p and q: apart by the order of sums, and by one rounding of the parameter at each step."""
+    if p.numel():
+        moved, largest = (q - origin).abs().max(), max(q.abs().max(), origin.abs().max())
+        assert (p - q).abs().max() <= EPSILON[p.dtype] * (UNITS * moved + steps * largest), tuple(p.shape)
+
+
+def assert_as_torchs_adam(p, q, steps):
+    """A step of Adam rounds some thirteen times: three for each moment, two corrections, a root, a sum, a quotient, a product, and
+    the decay and the move of the parameter.  None is by more than half a unit of the parameter's largest element, as updates are smaller."""
+    assert (p - q).abs().max() <= 13 * steps * EPSILON[p.dtype] / 2 * q.abs().max()
 
 
 def same(a, b):

@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
-from package import MOMENTA, OPTIMIZERS, Convolutions, make, parameters, run, same, same_states, seeded, set_gradients
+from package import MOMENTA, OPTIMIZERS, Convolutions, assert_as_the_loop, make, parameters, run, same, same_states, seeded, set_gradients
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
@@ -68,13 +68,19 @@ def test_resuming_a_coded_second_moment_changes_no_bit(algorithm):
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_loop_and_kernels_resume_each_other(fused):
-    params = parameters(torch.float64)
-    first, second = came_optim.CAME(params, fused=fused), came_optim.CAME(params, fused=not fused)
+    """In steps that a third optimizer makes without changing over."""
+    params, others = parameters(torch.float64), parameters(torch.float64)
+    start = [p.detach().clone() for p in params]
+    first, second, straight = (came_optim.CAME(ps, fused=f) for ps, f in ((params, fused), (params, not fused), (others, fused)))
     run(first, params, 2)
     second.load_state_dict(first.state_dict())
     second.param_groups[0]["fused"] = not fused
     run(second, params, 1, first=2)
-    assert int(second.state[params[0]]["step"]) == 3
+    run(straight, others, 3)
+    assert [binding.kernels for binding in (*second._bindings, *straight._bindings)] == [not fused, fused]
+    for p, q, origin in zip(params, others, start):
+        assert_as_the_loop(p, q, origin, 3)
+        assert second.state[p].keys() == straight.state[q].keys() and second.state[p]["step"] == straight.state[q]["step"] == 3
 
 
 class Model(nn.Module):
