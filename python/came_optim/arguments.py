@@ -1,8 +1,8 @@
 """Arguments as trainers pass them, from YAML, command lines, numpy or OmegaConf, become plain Python values; ranges are checked by
 the library.  Needs no torch.
 
-Texts stand for what they say ("1e-4", "true", "none", "0.9, 0.999"), sequences become tuples of floats, `beta2` becomes the second
-number of `betas`.  A tensor of torch stays a tensor where it stands for one number, since programs write to it between steps.
+Texts such as "1e-4", "true", "none" and "0.9, 0.999" are parsed, sequences become tuples of floats, `beta2` becomes the second number of
+`betas`.  A tensor of torch that is given for one number stays a tensor, since programs write to it between steps.
 """
 
 import math
@@ -19,7 +19,7 @@ _FLAGS = {*native.FLAGS, *_MODES, "amsgrad", "decoupled_weight_decay"}
 # Where None means something.
 _OPTIONAL = {"max_grad_norm", "momentum_dtype", "second_moment_dtype", "foreach", "fused"}
 _OPTIONAL_OF = {"adafactor": {"lr", "decay_rate", "beta1", "relative_step"}, "sm3": {"beta1"}}
-# Arguments of any optimizer: a group that has one which its own does not take means something by it.
+# Arguments of any optimizer: an entry that the group's own does not take is an error.
 _ANY = {*native.REALS, *native.FLAGS, *native.CHOICES, "betas", "decay_rate", "amsgrad"}
 
 _DTYPE_NAMES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16"}
@@ -40,7 +40,7 @@ def shown(value: Any) -> str:
     """What was given, in a line."""
     try:
         text = re.sub(r"\s+", " ", repr(value))
-    except Exception:  # somebody's object
+    except Exception:  # any object may raise
         text = object.__repr__(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
@@ -67,12 +67,12 @@ def _item(value: Any) -> Any:
 def _plain_item(name: str, value: Any, expected: str) -> Any:
     try:
         return _item(value)
-    except Exception as error:  # a tensor without memory, somebody's object
+    except Exception as error:  # a tensor without memory, or any object
         raise TypeError(f"{_wrong(name, value, expected)}: {error}") from None
 
 
 def real(name: str, value: Any) -> float:
-    """The number that a value stands for."""
+    """A value as a number."""
     number = _plain_item(name, value, "a number")
     if isinstance(number, str):
         try:
@@ -130,10 +130,10 @@ def _elements(value: Any) -> Optional[List[Any]]:
 
 
 def _numbers(algorithm: str, name: str, parts: List[str], value: Any, base: Mapping[str, Any]) -> Tuple[float, ...]:
-    """As many floats as the optimizer has; what is left out is made up as docs/python.md says."""
+    """As many floats as the optimizer has; docs/python.md says what a missing one becomes."""
     try:
         found = _elements(value)
-    except Exception as error:  # a tensor without memory, somebody's sequence
+    except Exception as error:  # a tensor without memory, or any sequence
         raise TypeError(f"{_wrong(name, value, f'{len(parts)} numbers')}: {error}") from None
     if found is None and name == "eps":
         return _eps_of_one(algorithm, parts, value, base)
@@ -158,7 +158,7 @@ def _eps_of_one(algorithm: str, parts: List[str], value: Any, base: Mapping[str,
 
 
 def beta3_of(beta2: float) -> float:
-    """What beta3 is where only beta2 is given: ten times its memory, as 0.9999 beside 0.999; below 1, as beta2.
+    """What beta3 is where only beta2 is given: an average over ten times as many steps, 0.9999 for 0.999; below 1, as beta2.
 
     >>> beta3_of(0.999), beta3_of(0.95)
     (0.9999, 0.995)
@@ -212,7 +212,7 @@ def plain(algorithm: str, fields: Mapping[str, str], group: Mapping[str, Any], b
 
 
 def _plain(algorithm: str, name: str, several: Mapping[str, List[str]], value: Any, base: Mapping[str, Any]) -> Any:
-    if name == "lr" and _is_tensor(value):  # which may lie on a device, where nobody waits for it
+    if name == "lr" and _is_tensor(value):  # on a device, reading it would wait
         return value
     if _is_none(value) and name in _OPTIONAL | _OPTIONAL_OF.get(algorithm, set()):
         return None

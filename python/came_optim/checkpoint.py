@@ -1,9 +1,9 @@
-"""State dicts: every tensor keeps its dtype, and those of other packages are understood.
+"""State dicts: every tensor keeps its dtype, and those of other packages load.
 
-torch casts floating state to the parameter's dtype on loading, which would cut f32 statistics of bf16 weights; tensors pass
-through it wrapped.  Understood beside our own: came-pytorch, torch.optim.Adam(W), transformers.Adafactor, and older ones of
-any of them, whose groups lack options (they become what that package did, or else the optimizer's own stay) and whose `step`
-is a number.  What is of another optimizer, or lacks an entry, is refused.
+torch's loading casts floating state to the parameter's dtype, which would round f32 statistics of bf16 weights, so tensors pass through
+it wrapped.  Our own checkpoints load, and those of came-pytorch, torch.optim.Adam, AdamW and transformers.Adafactor.  Older ones, too: their
+`step` is a number, and an option that they lack is what that package did, or else stays as it is.  Checkpoints of another
+optimizer, or without an entry, are refused.
 """
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Set, Tuple
@@ -21,12 +21,12 @@ from .state import lacking
 if TYPE_CHECKING:
     from .optimizer import Optimizer
 
-_FOREIGN = ("RMS",)  # what others keep for show
-_ADDING = {"confidence_1d": False}  # options that add state; a checkpoint that does not know one has none of it
+_FOREIGN = ("RMS",)  # entries that no step reads
+_ADDING = {"confidence_1d": False}  # options that add state, and what they were in a checkpoint without them
 
 
 class _Kept:
-    """A tensor that torch's loading passes on as it is."""
+    """A tensor that torch's loading leaves unchanged."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -52,7 +52,7 @@ def load(optimizer: "Optimizer", state_dict: Dict[str, Any], load_as_torch: Call
     try:
         load_as_torch(state_dict)
     except BaseException:
-        if optimizer.state is not present["state"]:  # torch has replaced it before it was found not to fit
+        if optimizer.state is not present["state"]:  # torch replaced it before an error was found
             optimizer.__setstate__(present)
         raise
     finally:
@@ -87,7 +87,7 @@ class _Loading:
         for param, slot in optimizer.state.items():
             if not isinstance(slot, dict):
                 continue
-            if not isinstance(param, Tensor):  # somebody's own
+            if not isinstance(param, Tensor):  # an entry of the program's own
                 slot.update({name: value.tensor for name, value in slot.items() if isinstance(value, _Kept)})
                 continue
             for name, value in slot.items():

@@ -1,4 +1,4 @@
-"""What libcame knows before a step, in Python: defaults and ranges of options, how shapes become matrices, which state there is.
+"""What libcame decides before a step, in Python: defaults and ranges of options, how shapes become matrices, which state there is.
 
 The loop goes by this alone, so it needs no library; kernels go by native.Plan.  tests/python/test_package_layout.py holds the two
 to each other, messages included.  In C++: src/core/options.cpp, view.cpp, optimizers/.
@@ -184,7 +184,7 @@ class _Tensor:
         for name, eps, beta in pairs[: 2 if self.algorithm == "came" else 1]:
             if 0 < eps and eps * (1 - beta) < least:
                 raise ValueError(
-                    f"{self.label}: {name} is {eps:g}, expected at least {least / (1 - beta):g} beside {self.dtype} parameters: "
+                    f"{self.label}: {name} is {eps:g}, expected at least {least / (1 - beta):g} for {self.dtype} parameters: "
                     "statistics would round to 0"
                 )
 
@@ -210,7 +210,7 @@ class _Tensor:
     def _add_momentum(self) -> None:
         kind = _DTYPE_NAMES[self.o.momentum_dtype]
         if kind == "f64" and self.dtype != "f64":
-            raise ValueError(f"{self.label}: momentum_dtype is f64 beside a {self.dtype} parameter, expected another type")
+            raise ValueError(f"{self.label}: momentum_dtype is f64 for a {self.dtype} parameter, expected another type")
         if kind in ("int8", "int4"):
             self._add("exp_avg", *((self.shape, "int8") if kind == "int8" else (self._per_row(2), "uint8")))
             self._add("exp_avg_scale", self._per_row(_BLOCK), "float32")

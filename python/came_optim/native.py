@@ -147,7 +147,7 @@ class Step(Sized):
 
 
 class Spec(NamedTuple):
-    """What a plan is told of one parameter."""
+    """One parameter of a plan."""
 
     shape: Tuple[int, ...]
     dtype: str
@@ -158,7 +158,7 @@ class Spec(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a plan says of one state tensor, which begins as zero bytes."""
+    """One state tensor of a plan; it begins as zero bytes."""
 
     tensor: int
     name: str
@@ -291,7 +291,7 @@ class Table:
             self._data = addresses
 
     def forget(self) -> None:
-        """Somebody else writes the addresses."""
+        """Called before another function writes the addresses."""
         self._data = []
 
 
@@ -348,11 +348,11 @@ class Call:
         """Which parameters the step touches; None: all."""
         if active is not None:
             self.active[:] = bytes(map(bool, active))
-        self.heed_active(active is not None)
+        self.use_active(active is not None)
 
-    def heed_active(self, heed: bool) -> None:
-        """Whether the step touches only what `active` names, as it is."""
-        self.step.active = ctypes.addressof(self.active) if heed else None
+    def use_active(self, use: bool) -> None:
+        """Whether the step leaves out what `active` does, with its present values."""
+        self.step.active = ctypes.addressof(self.active) if use else None
 
     def set_buffers(self, workspace: int, reductions: int) -> None:
         """Addresses of scratch of at least the plan's sizes."""

@@ -1,7 +1,7 @@
 """The step as an operator of torch, `torch.ops.came_optim.step`, with its writes declared, so that torch.compile keeps it in its graph.
 
-Eager steps do not come through here: an operator takes its lists of tensors apart and puts them together again, which for
-some thousand of them would cost more than the rest of the step.
+Eager steps do not come through here: an operator unpacks its lists of tensors and packs them again, which for some thousand
+tensors would cost more than the rest of the step.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ class _Prepared:
         device: Any,
         stream: Optional[int],
     ):
-        self.lock = Lock()  # threads that step alike share it
+        self.lock = Lock()  # threads with equal steps share it
         described = json.loads(plan)
         groups = [native.options(described["algorithm"], **fields) for fields in described["groups"]]
         specs = [

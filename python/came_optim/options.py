@@ -10,7 +10,7 @@ from . import arguments, layout, native
 
 _ELEMENT = re.compile(r"(\w+)(?:\[(\d)\])?")
 
-# Arguments that every optimizer has beside its own.
+# Arguments that every optimizer has.
 COMMON = ("weight_decay", "max_grad_norm", "seed", "momentum_dtype", "cautious", "stochastic_rounding", "maximize")
 
 

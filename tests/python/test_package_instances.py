@@ -45,7 +45,7 @@ def test_optimizers_of_a_thread_share_their_scratch():
         for _ in range(2):
             for p, optimizer in zip(params, optimizers):
                 run(optimizer, [p], 1)
-        known = scratch._blocks.known
+        known = scratch._blocks.of_stream
         found = blocks_of(optimizers), [sum(b.nbytes for b in o._bindings[0].buffers) for o in optimizers], len(known)
         del optimizers, optimizer
         gc.collect()

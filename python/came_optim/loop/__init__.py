@@ -66,7 +66,7 @@ def run(
             continue
         o = options[member.group]
         differentiable = bool(groups[member.group]["differentiable"])
-        factor = unscale * (_clipping(norm, o.max_grad_norm) if o.max_grad_norm else 1.0)
+        multiplier = unscale * (_clipping(norm, o.max_grad_norm) if o.max_grad_norm else 1.0)
         subject = Subject(
             algorithm=algorithm,
             options=_differentiable(o, fields, groups[member.group]) if differentiable else o,
@@ -76,7 +76,7 @@ def run(
             view=binding.plan.view(k),
             param=member.param,
             grad=grad,
-            factor=-factor if o.maximize else factor,
+            multiplier=-multiplier if o.maximize else multiplier,
             slot=binding.slots[k],
             differentiable=differentiable,
         )

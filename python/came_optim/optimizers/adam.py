@@ -14,8 +14,8 @@ class Adam(Optimizer):
         params, lr, betas, eps, weight_decay, maximize, foreach, capturable, differentiable, fused: as in torch.optim.Adam;
             `fused=None` takes the kernels of libcame, `fused=False` and `foreach=True` a loop in PyTorch.
         amsgrad: not supported; only False.
-        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, beside f64 parameters f64.
-        second_moment_dtype: "int8", or None: f32, beside f64 parameters f64.
+        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, or f64 for f64 parameters.
+        second_moment_dtype: "int8"; None: f32, or f64 for f64 parameters.
         cautious, max_grad_norm, stochastic_rounding, seed: as for came_optim.CAME.
         beta1, beta2: one number of `betas`, in their place.
 
@@ -53,7 +53,7 @@ class Adam(Optimizer):
         beta1: Union[None, float, str] = None,
         beta2: Union[None, float, str] = None,
     ) -> None:
-        # As in the groups of torch 2.7 and later: all that tells a checkpoint of Adam from one of AdamW.
+        # As in the groups of torch 2.7 and later: the one difference between checkpoints of Adam and of AdamW.
         super().__init__(params, {**locals(), "decoupled_weight_decay": self.algorithm == "adamw"})
 
     def _check_own(self, group: Dict[str, Any]) -> None:
