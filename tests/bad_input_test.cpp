@@ -117,26 +117,26 @@ TEST_F(BadStep, ReservedFields) {
   expect_refusal("step: reserved is 1");
 }
 
-TEST_F(BadStep, ScalarsAndBuffersOfKnownTensors) {
+TEST_F(BadStep, ScalarsAndBuffersOfAnUncheckedStep) {
   const Bytes before = run.image();
-  const auto expect_known_refusal = [&](const char* part) {
-    expect_error([&] { core::run_step(run.plan, run.step, core::Tensors::unchecked); }, part);
+  const auto expect_unchecked_refusal = [&](const char* part) {
+    expect_error([&] { core::run_step(run.plan, run.step, core::CheckTensors::no); }, part);
     EXPECT_EQ(run.image(), before);
   };
   run.counters[1] = -1;
   const Bytes broken = run.image();
-  expect_error([&] { core::run_step(run.plan, run.step, core::Tensors::unchecked); }, "step[1] is -1");
+  expect_error([&] { core::run_step(run.plan, run.step, core::CheckTensors::no); }, "step[1] is -1");
   EXPECT_EQ(run.image(), broken);
   run.counters[1] = 1;
   double lr = -1;
   TensorView view(&lr);
   run.step.lr = &view;
-  expect_known_refusal("lr of group 0 is -1");
+  expect_unchecked_refusal("lr of group 0 is -1");
   run.step.lr = nullptr;
   run.step.workspace_bytes = 1;
-  expect_known_refusal("workspace has 1 bytes");
+  expect_unchecked_refusal("workspace has 1 bytes");
   run.step.state_count = 1;
-  expect_known_refusal("state_count is 1");
+  expect_unchecked_refusal("state_count is 1");
 }
 
 TEST_F(BadStep, ScalarOnTheWrongDevice) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "python_bridge/bridge.h"
 #include "support.hpp"
 
 namespace came::test {

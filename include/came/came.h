@@ -175,97 +175,6 @@ static inline came_tensor came_tensor_make(void* data, came_dtype dtype, const i
   return tensor;
 }
 
-/** The object at `index` of a list that a framework keeps, not taken over: PyList_GetItem is one. */
-typedef void* (*came_list_item)(void* list, intptr_t index);
-/** Sets an item of a list and takes the object over; 0: done.  PyList_SetItem is one. */
-typedef int (*came_list_put)(void* list, intptr_t index, void* object);
-/** An attribute of an object, handed over; the type may be NULL.  The tp_descr_get of a Python descriptor is one. */
-typedef void* (*came_attribute_get)(void* attribute, void* object, void* type);
-/** Fills a DLTensor with what an object is, without taking it over; 0: done.  In DLPack 1.3's exchange interface:
- * dltensor_from_py_object_no_sync. */
-typedef int (*came_dlpack_lend)(void* object, void* dl_tensor);
-/** What a function makes of one object, handed over; NULL: an error.  PyObject_CallOneArg is one. */
-typedef void* (*came_function_call)(void* function, void* object);
-/** Number of bytes of a storage; negative: an error.  PyObject_Size is one. */
-typedef intptr_t (*came_storage_size)(void* storage);
-/** The address that an object stands for.  PyLong_AsVoidPtr is one. */
-typedef void* (*came_object_address)(void* object);
-/** Lets go of an object that was handed over.  Py_DecRef is one. */
-typedef void (*came_object_release)(void* object);
-
-/** How the tensors of a framework in another language are reached; the caller holds the lock that its language wants.
- */
-typedef struct came_framework {
-  uint32_t struct_size;        /**< sizeof(came_framework). */
-  int32_t reserved;            /**< Zero. */
-  came_list_item item;         /**< Reads lists. */
-  came_list_put put;           /**< Writes the list of gradients. */
-  came_attribute_get get;      /**< Reads `gradient`. */
-  void* gradient;              /**< The attribute that is the gradient of a parameter: Tensor.grad. */
-  const void* none;            /**< What stands for no gradient: None. */
-  came_dlpack_lend lend;       /**< Describes a tensor, all but the size of its memory. */
-  came_function_call call;     /**< Calls the two below. */
-  void* storage;               /**< Function: the storage of a tensor.  NULL: memory is as large as shapes say. */
-  void* begin;                 /**< Function: where a storage begins, for `address`. */
-  came_storage_size size;      /**< How large a storage is. */
-  came_object_address address; /**< Reads what `begin` says. */
-  came_object_release release; /**< Lets go of what `call` handed over. */
-} came_framework;
-
-/** Initial value of a came_framework. */
-#define CAME_FRAMEWORK_INIT \
-  { sizeof(came_framework), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-
-/**
- * Of a list of objects, how many come before the first that is not what `tensors` says: of this shape, type and device,
- * row-major, at this address, inside a storage that is large enough.  -1 for a struct of another size.  Nothing is
- * written.
- */
-CAME_API int64_t came_tensors_hold(const came_framework* framework, void* list, const came_tensor* tensors,
-                                   int64_t count);
-/**
- * How many storages come before the first that does not begin at its address, or has another number of bytes.  They are
- * borrowed: the caller has to know that all of them are alive.
- */
-CAME_API int64_t came_storages_hold(const came_framework* framework, void* const* storages, const void* const* begins,
-                                    const int64_t* bytes, int64_t count);
-
-/** What came_parameters_borrow fills: arrays of `count`. */
-typedef struct came_borrowed {
-  uint32_t struct_size; /**< sizeof(came_borrowed). */
-  int32_t reserved;     /**< Zero. */
-  int64_t count;        /**< Number of parameters. */
-  came_tensor* params;  /**< Shapes, dtypes and devices set; pointed at the parameters. */
-  came_tensor* grads;   /**< Likewise; pointed at the gradients. */
-  uint8_t* active;      /**< Whether a parameter has a gradient. */
-  int64_t missing;      /**< Parameters without a gradient. */
-} came_borrowed;
-
-/** Initial value of a came_borrowed. */
-#define CAME_BORROWED_INIT \
-  { sizeof(came_borrowed), 0, 0, 0, 0, 0, 0 }
-
-/**
- * Points tables whose shapes, dtypes and devices are set at the parameters of a list and at their gradients, in one
- * pass: for languages in which a call costs more than its work.  Each tensor is checked as came_tensors_hold does, but
- * for its address, so that came_plan_step_again may follow.  The gradients are put into the list `kept`, of `count`
- * items, and so live until the caller lets go of it.  Returns how many parameters come before the first that, or whose
- * gradient, does not fit: -1 for a struct of another size.
- */
-CAME_API int64_t came_parameters_borrow(const came_framework* framework, void* list, void* kept,
-                                        came_borrowed* borrowed);
-/** Whether the first `count` items of a list are these very objects: 1 or 0. */
-CAME_API int32_t came_list_holds(void* list, came_list_item item, const void* const* objects, int64_t count);
-/** The next entry of a dictionary, from position 0 on, nothing of it handed over; 0: there is none.  PyDict_Next is
- * one. */
-typedef int (*came_dict_next)(void* dict, intptr_t* position, void** key, void** value);
-/**
- * How many dictionaries of a list come before the first whose values are not these very objects: `counts` of each, one
- * dictionary's after the other's in `objects`.
- */
-CAME_API int64_t came_dicts_hold(void* list, came_list_item item, came_dict_next next, const void* const* objects,
-                                 const int64_t* counts, int64_t count);
-
 /** What a plan knows of one parameter. */
 typedef struct came_tensor_spec {
   uint32_t struct_size;        /**< sizeof(came_tensor_spec). */
@@ -430,11 +339,6 @@ CAME_API came_status came_plan_check_options(const came_plan* plan, const came_o
 CAME_API came_status came_plan_run_phase(const came_plan* plan, int32_t phase, const came_step* step);
 /** Runs all phases; refused for a sharded plan, whose reductions need the caller. */
 CAME_API came_status came_plan_step(const came_plan* plan, const came_step* step);
-/**
- * came_plan_step of tensors that are known to fit, so that none is looked at again: states that a step of this plan has
- * taken, parameters and gradients that came_parameters_borrow has just pointed at.  Scalars and buffers are checked.
- */
-CAME_API came_status came_plan_step_again(const came_plan* plan, const came_step* step);
 /** came_plan_memory of a plan that is not kept: what a list of shapes and options would cost. */
 CAME_API came_status came_estimate(const came_options* groups, int32_t group_count, const came_tensor_spec* tensors,
                                    int64_t tensor_count, came_backend backend, came_memory* memory);

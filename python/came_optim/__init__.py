@@ -1,4 +1,4 @@
-"""Memory-efficient optimizers: CAME, and Adafactor, Adam, AdamW, LAMB, SM3 beside it, for PyTorch, on the kernels of libcame.
+"""Memory-efficient optimizers for PyTorch on the kernels of libcame: CAME, Adafactor, Adam, AdamW, LAMB and SM3.
 
     optimizer = came_optim.CAME(model.parameters(), lr=1e-3)
 
@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any, List
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    **dict.fromkeys(("CAME", "Adafactor", "Adam", "AdamW", "LAMB", "SM3"), "optimizers"),
-    "estimate": "estimation",
-    "gradient_release": "release",
-}
 __all__ = ["CAME", "Adafactor", "Adam", "AdamW", "LAMB", "SM3", "estimate", "gradient_release", "__version__"]
+_MODULES = {"estimate": "estimation", "gradient_release": "release"}  # of all others: optimizers
 
 if TYPE_CHECKING:
     from .estimation import estimate
@@ -25,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        return getattr(import_module(f".{_MODULES.get(name, 'optimizers')}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

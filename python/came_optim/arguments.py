@@ -1,8 +1,8 @@
 """Arguments as trainers pass them, from YAML, command lines, numpy or OmegaConf, become plain Python values; ranges are checked by
 the library.  Needs no torch.
 
-Texts stand for what they say ("1e-4", "true", "none", "0.9, 0.999"), sequences become tuples of floats, `beta2` becomes the second
-number of `betas`.  A tensor of torch stays a tensor where it stands for one number, since programs write to it between steps.
+Texts such as "1e-4", "true", "none" and "0.9, 0.999" are parsed, sequences become tuples of floats, `beta2` becomes the second number of
+`betas`.  A tensor of torch that is given for one number stays a tensor, since programs write to it between steps.
 """
 
 import math
@@ -19,10 +19,10 @@ _FLAGS = {*native.FLAGS, *_MODES, "amsgrad", "decoupled_weight_decay"}
 # Where None means something.
 _OPTIONAL = {"max_grad_norm", "momentum_dtype", "second_moment_dtype", "foreach", "fused"}
 _OPTIONAL_OF = {"adafactor": {"lr", "decay_rate", "beta1", "relative_step"}, "sm3": {"beta1"}}
-# Arguments of any optimizer: a group that has one which its own does not take means something by it.
+# Arguments of any optimizer: an entry that the group's own does not take is an error.
 _ANY = {*native.REALS, *native.FLAGS, *native.CHOICES, "betas", "decay_rate", "amsgrad"}
 
-_DTYPE_WORDS = {"float64": "f64", "float32": "f32", "bfloat16": "bf16"}
+_DTYPE_NAMES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16"}
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 _ADAMS_EPS_SQUARED = 1e-16
 
@@ -40,7 +40,7 @@ def shown(value: Any) -> str:
     """What was given, in a line."""
     try:
         text = re.sub(r"\s+", " ", repr(value))
-    except Exception:  # somebody's object
+    except Exception:  # any object may raise
         text = object.__repr__(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
@@ -67,12 +67,12 @@ def _item(value: Any) -> Any:
 def _plain_item(name: str, value: Any, expected: str) -> Any:
     try:
         return _item(value)
-    except Exception as error:  # a tensor without memory, somebody's object
+    except Exception as error:  # a tensor without memory, or any object
         raise TypeError(f"{_wrong(name, value, expected)}: {error}") from None
 
 
 def real(name: str, value: Any) -> float:
-    """The number that a value stands for."""
+    """A value as a number."""
     number = _plain_item(name, value, "a number")
     if isinstance(number, str):
         try:
@@ -106,15 +106,15 @@ def _seed(name: str, value: Any) -> int:
     return int(number)
 
 
-def _word(name: str, value: Any) -> str:
-    """A word of the library; types of torch are understood."""
-    expected = "a word" if name == "view" else "a word, a dtype of torch or None"
+def _choice(name: str, value: Any) -> str:
+    """A value of one of libcame's choices, by name; types of torch are understood."""
+    expected = "a name" if name == "view" else "a name, a dtype of torch or None"
     if not isinstance(value, str) and type(value).__name__ != "dtype":
         raise TypeError(_wrong(name, value, expected))
     text = str(value).strip().lower().replace("torch.", "")
     if not re.fullmatch("[a-z0-9_]+", text):  # what C could not read as it is
         raise ValueError(_wrong(name, value, expected))
-    return text if name == "view" else _DTYPE_WORDS.get(text, text)
+    return text if name == "view" else _DTYPE_NAMES.get(text, text)
 
 
 def _elements(value: Any) -> Optional[List[Any]]:
@@ -129,14 +129,14 @@ def _elements(value: Any) -> Optional[List[Any]]:
     return value.tolist() if getattr(value, "ndim", 0) == 1 and callable(getattr(value, "tolist", None)) else None
 
 
-def _numbers(word: str, name: str, parts: List[str], value: Any, base: Mapping[str, Any]) -> Tuple[float, ...]:
-    """As many floats as the optimizer has; what is left out is made up as docs/python.md says."""
+def _numbers(algorithm: str, name: str, parts: List[str], value: Any, base: Mapping[str, Any]) -> Tuple[float, ...]:
+    """As many floats as the optimizer has; docs/python.md says what a missing one becomes."""
     try:
         found = _elements(value)
-    except Exception as error:  # a tensor without memory, somebody's sequence
+    except Exception as error:  # a tensor without memory, or any sequence
         raise TypeError(f"{_wrong(name, value, f'{len(parts)} numbers')}: {error}") from None
     if found is None and name == "eps":
-        return _eps_of_one(word, parts, value, base)
+        return _eps_of_one(algorithm, parts, value, base)
     most = len(parts)
     if found is None or not (len(found) == most or (len(found) == 2 and most == 3)):
         other = {"eps": f", or {parts[0]} alone", "betas": ", or 2: beta3 is 1 - (1 - beta2) / 10 then" if most == 3 else ""}
@@ -146,9 +146,9 @@ def _numbers(word: str, name: str, parts: List[str], value: Any, base: Mapping[s
     return tuple(kept) if len(kept) == most else (*kept, beta3_of(numbers[1]))
 
 
-def _eps_of_one(word: str, parts: List[str], value: Any, base: Mapping[str, Any]) -> Tuple[float, ...]:
+def _eps_of_one(algorithm: str, parts: List[str], value: Any, base: Mapping[str, Any]) -> Tuple[float, ...]:
     eps1 = real("eps", value.strip().strip("()") if isinstance(value, str) else value)
-    made = (eps1, *_values(word, "eps", parts, base)[1:])
+    made = (eps1, *_values(algorithm, "eps", parts, base)[1:])
     if eps1 > _ADAMS_EPS_SQUARED:
         warn(
             f"eps: {shown(value)} given alone is taken as eps1, which is added to the squared gradient.  Adam's eps, often of this "
@@ -158,7 +158,7 @@ def _eps_of_one(word: str, parts: List[str], value: Any, base: Mapping[str, Any]
 
 
 def beta3_of(beta2: float) -> float:
-    """What beta3 is where only beta2 is given: ten times its memory, as 0.9999 beside 0.999; below 1, as beta2.
+    """What beta3 is where only beta2 is given: an average over ten times as many steps, 0.9999 for 0.999; below 1, as beta2.
 
     >>> beta3_of(0.999), beta3_of(0.95)
     (0.9999, 0.995)
@@ -166,15 +166,15 @@ def beta3_of(beta2: float) -> float:
     return min(1 - (1 - beta2) / 10, math.nextafter(1, 0)) if beta2 < 1 else beta2
 
 
-def _values(word: str, name: str, parts: List[str], base: Mapping[str, Any]) -> List[float]:
+def _values(algorithm: str, name: str, parts: List[str], base: Mapping[str, Any]) -> List[float]:
     """What an argument of several numbers is where a group does not say."""
     if base.get(name) is not None:
-        return list(_numbers(word, name, parts, base[name], {}))
-    defaults = layout.options(word)
+        return list(_numbers(algorithm, name, parts, base[name], {}))
+    defaults = layout.options(algorithm)
     return [float(getattr(defaults, part)) for part in parts]
 
 
-def plain(word: str, fields: Mapping[str, str], group: Mapping[str, Any], base: Mapping[str, Any]) -> Dict[str, Any]:
+def plain(algorithm: str, fields: Mapping[str, str], group: Mapping[str, Any], base: Mapping[str, Any]) -> Dict[str, Any]:
     """The entries of a group as plain values; `base` has what they are where the group does not say.
 
     >>> plain("adam", {"beta1": "betas[0]", "beta2": "betas[1]"}, {"lr": "1e-4", "beta2": "0.95"}, {"betas": [0.8, 0.9]})
@@ -183,13 +183,13 @@ def plain(word: str, fields: Mapping[str, str], group: Mapping[str, Any], base: 
     several = sequences(fields)
     aliases = {part for parts in several.values() for part in parts}
     own = {argument.split("[")[0] for argument in fields.values()} | {"lr"} | _MODES
-    own |= {"amsgrad", "decoupled_weight_decay"} if word in ("adam", "adamw") else set()
+    own |= {"amsgrad", "decoupled_weight_decay"} if algorithm in ("adam", "adamw") else set()
     made = {}
     for name, value in group.items():
         if name in own:
-            made[name] = _plain(word, name, several, value, base)
+            made[name] = _plain(algorithm, name, several, value, base)
         elif name in _ANY - aliases:
-            raise TypeError(f"{name}: {shown(value)} given, but {word} has no such argument")
+            raise TypeError(f"{name}: {shown(value)} given, but {algorithm} has no such argument")
         elif name not in aliases:
             made[name] = value
     for name, parts in several.items():
@@ -200,7 +200,7 @@ def plain(word: str, fields: Mapping[str, str], group: Mapping[str, Any], base: 
         if "beta2" in numbers and "beta3" in parts:
             numbers.setdefault("beta3", beta3_of(numbers["beta2"]))
         if name not in made:
-            made[name] = tuple(numbers.get(part, value) for part, value in zip(parts, _values(word, name, parts, base)))
+            made[name] = tuple(numbers.get(part, value) for part, value in zip(parts, _values(algorithm, name, parts, base)))
             continue
         understood = tuple(numbers.get(part, value) if part in given else value for part, value in zip(parts, made[name]))
         raise ValueError(
@@ -211,17 +211,17 @@ def plain(word: str, fields: Mapping[str, str], group: Mapping[str, Any], base: 
     return made
 
 
-def _plain(word: str, name: str, several: Mapping[str, List[str]], value: Any, base: Mapping[str, Any]) -> Any:
-    if name == "lr" and _is_tensor(value):  # which may lie on a device, where nobody waits for it
+def _plain(algorithm: str, name: str, several: Mapping[str, List[str]], value: Any, base: Mapping[str, Any]) -> Any:
+    if name == "lr" and _is_tensor(value):  # on a device, reading it would wait
         return value
-    if _is_none(value) and name in _OPTIONAL | _OPTIONAL_OF.get(word, set()):
+    if _is_none(value) and name in _OPTIONAL | _OPTIONAL_OF.get(algorithm, set()):
         return None
     if name in several:
-        return _numbers(word, name, several[name], value, base)
+        return _numbers(algorithm, name, several[name], value, base)
     if name in _FLAGS:
         return _flag(name, value)
     if name in native.CHOICES:
-        return _word(name, value)
+        return _choice(name, value)
     if name == "seed":
         return _seed(name, value)
     number = real(name, value)

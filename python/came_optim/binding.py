@@ -1,8 +1,8 @@
 """The parameters of an optimizer that one plan steps, bound to memory: state, counters, scratch, tables of pointers.
 
 A binding holds the parameters of one device that have had a gradient.  It lives until a shape, a type, the list of parameters or
-an option that decides the plan changes; between steps only addresses and other options are written.  The Python work per step is a few passes over lists in
-C, since a model has hundreds of tensors.
+an option that decides the plan changes; between steps only addresses and other options are written.  Lists are read by functions in C where possible, since a model
+has hundreds of tensors.
 """
 
 from functools import lru_cache
@@ -24,13 +24,13 @@ DTYPES = {getattr(torch, name): name for name in native.DTYPES}
 _data_ptr, _is_contiguous, _is_neg, _grad = Tensor.data_ptr, Tensor.is_contiguous, Tensor.is_neg, attrgetter("grad")
 _LAYOUT = (_data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, attrgetter("dtype", "device"))
 _kind = attrgetter("shape", "dtype", "device")
-COUNTER = torch.float64  # counts to 2**53, where float32 stands still at 2**24
+COUNTER = torch.float64  # counts to 2**53, float32 only to 2**24
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @lru_cache(maxsize=None)
 def lender() -> Optional[Lender]:
-    """How torch tells addresses; None before 2.10, and where nobody asks in C."""
+    """How C reads torch's tensors; None before torch 2.10, and without libcame."""
     return Lender.of(Tensor, torch.UntypedStorage) if loads() else None
 
 
@@ -44,7 +44,7 @@ def _rise(params: Sequence[Tensor]) -> None:
 
 
 def _stream(device: torch.device) -> int:
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # what the object below is made around
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # what torch.cuda.current_stream calls
     return raw(device.index) if raw else torch.cuda.current_stream(device).cuda_stream
 
 
@@ -110,8 +110,8 @@ def check_state(owner: str, member: Member, wanted: native.State, have: Any, dev
     if tuple(have.shape) != wanted.shape or not same_kind or have.device != device:
         raise ValueError(
             f"{label} is {have.dtype} {list(have.shape)} on {have.device}, expected {wanted.dtype} {list(wanted.shape)} on "
-            f"{device}: view, momentum_dtype and other options that decide what the state looks like are for the first step, or "
-            "for after `optimizer.state.clear()`; and a checkpoint must be of the same parameters in the same order"
+            f"{device}: set view, momentum_dtype and other options that decide the state before the first step, or after "
+            "`optimizer.state.clear()`; a checkpoint must be of the same parameters in the same order"
         )
 
 
@@ -179,18 +179,18 @@ class Binding:
             if missing is not None:
                 raise ValueError(
                     f"{self.owner}: the state of {member} has no {missing!r}, expected {', '.join(map(repr, names))}, or no state "
-                    "at all, which begins anew"
+                    "at all, which begins again"
                 )
-            made.append(Slot(have, known=frozenset(names)))
+            made.append(Slot(have, complete=frozenset(names)))
         return made
 
     def install(self, state: Dict[Tensor, Any]) -> None:
-        """Puts the slots where everybody looks for them; until then the optimizer is as it was."""
+        """Puts the slots into the optimizer's state, which is unchanged until then."""
         for k, (param, made) in enumerate(zip(self.params, self.slots)):
             slot = state.get(param)
-            if isinstance(slot, Slot):  # somebody may hold it
+            if isinstance(slot, Slot):  # the program may hold it
                 slot.update(made)
-                slot.known = made.known
+                slot.complete = made.complete
                 self.slots[k] = slot
             else:
                 slot = state[param] = made
@@ -263,7 +263,7 @@ class Binding:
 
     def take(self) -> Optional[Gradients]:
         """The gradients of this step, once parameters, state and they are found to be as they were bound, addresses apart;
-        None if something must be bound anew."""
+        None if something must be bound again."""
         if self._watch.finds():
             return None
         taken = self._take_in_one_pass()
@@ -277,7 +277,7 @@ class Binding:
             return None
         try:
             grads = borrower.borrow(self.params)
-        except (RuntimeError, BufferError, TypeError):  # one is no dense tensor
+        except (RuntimeError, BufferError, TypeError):  # one is not a dense tensor
             return None
         if grads is None:
             return None
@@ -294,7 +294,7 @@ class Binding:
             layout = [*(list(map(of, self.params)) for of in _LAYOUT), memory.sizes(self.params)]
             if _any_negated(self.params):
                 return False
-        except (RuntimeError, NotImplementedError):  # one is no dense tensor
+        except (RuntimeError, NotImplementedError):  # one is not a dense tensor
             return False
         if layout == self._layout:
             return True
@@ -341,7 +341,7 @@ class Binding:
         """One step of the kernels."""
         call, (grads, active, placed) = self.call, gradients
         if placed:
-            call.heed_active(active is not None)
+            call.use_active(active is not None)
         else:
             call.set_active(active)
             call.grads.data = [0 if grad is None else grad.data_ptr() for grad in grads]
@@ -356,7 +356,7 @@ class Binding:
         kept = [self._set_scalar("grad_scale", grad_scale), self._set_scalar("found_inf", found_inf)]
         stream = self._stream()
         self._use_scratch(stream)
-        call.run(stream, known=placed)
+        call.run(stream, checked=placed)
         del kept
         for k, copy in copies:
             self.params[k].detach().copy_(copy)
@@ -388,7 +388,7 @@ class Binding:
         if scalar.device == self.steps.device and scalar.dtype is torch.float32 and scalar.numel() == 1:
             self.call.set_scalar(name, scalar.data_ptr(), "float32", self._place)
             return scalar
-        # A scalar of another device comes to ours; on the host, that is the only way to know it.
+        # A scalar of another device is copied to ours.
         here = scalar.detach().to(self.steps.device, non_blocking=True).reshape(1)
         if here.dtype not in (torch.float32, torch.float64):
             here = here.to(torch.float32)

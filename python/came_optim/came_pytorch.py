@@ -2,9 +2,9 @@
 
     from came_optim import came_pytorch
     came_pytorch.install()           # before anything imports the authors' package
-    from came_pytorch import CAME    # this class, wherever the line stands
+    from came_pytorch import CAME    # this class, in any module
 
-Trainers that import that package by name then take this one, whether theirs is installed or not.
+Trainers that import that package by name then get this one, whether theirs is installed or not.
 """
 
 import sys
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import optimizers
 
-__version__ = "0.1.3"  # of the package that this module stands in for
+__version__ = "0.1.3"  # of the package that this module replaces
 _NAMES = ("came_pytorch", "came_pytorch.CAME")  # in both of which the authors have their class
 
 
@@ -83,24 +83,24 @@ class CAME(optimizers.CAME):
 
 
 def install() -> None:
-    """Makes `import came_pytorch` find this module from now on; more than once does no harm.
+    """Makes `import came_pytorch` find this module from now on; a second call does nothing.
 
     Raises:
-        RuntimeError: the authors' package is already imported.  Whoever did that may hold its class, and would go on with it.
+        RuntimeError: the authors' package is already imported, and other modules may hold its class.
     """
     this = sys.modules[__name__]
     for name in _NAMES:
         other = sys.modules.get(name, this)
         if other is not this and other is not None:
             raise RuntimeError(
-                f"came_pytorch: already imported from {getattr(other, '__file__', None) or 'somewhere else'}, and whoever imported "
-                "it may hold its class; expected came_optim.came_pytorch.install() before the first import of it"
+                f"came_pytorch: already imported from {getattr(other, '__file__', None) or 'somewhere else'}, and other modules "
+                "may hold its class; expected came_optim.came_pytorch.install() before its first import"
             )
     sys.modules.update(dict.fromkeys(_NAMES, this))
 
 
 def uninstall() -> None:
-    """Takes `install` back: the next import finds the authors' package, if there is one."""
+    """Undoes `install`: the next import finds the authors' package, if there is one."""
     for name in _NAMES:
         if sys.modules.get(name) is sys.modules[__name__]:
             del sys.modules[name]

@@ -1,9 +1,9 @@
-"""State dicts: every tensor keeps its dtype, and those of other packages are understood.
+"""State dicts: every tensor keeps its dtype, and those of other packages load.
 
-torch casts floating state to the parameter's dtype on loading, which would cut f32 statistics of bf16 weights; tensors pass
-through it wrapped.  Understood beside our own: came-pytorch, torch.optim.Adam(W), transformers.Adafactor, and older ones of
-any of them, whose groups lack options (they become what that package did, or else the optimizer's own stay) and whose `step`
-is a number.  What is of another optimizer, or lacks an entry, is refused.
+torch's loading casts floating state to the parameter's dtype, which would round f32 statistics of bf16 weights, so tensors pass through
+it wrapped.  Our own checkpoints load, and those of came-pytorch, torch.optim.Adam, AdamW and transformers.Adafactor.  Older ones, too: their
+`step` is a number, and an option that they lack is what that package did, or else stays as it is.  Checkpoints of another
+optimizer, or without an entry, are refused.
 """
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Set, Tuple
@@ -21,12 +21,12 @@ from .state import lacking
 if TYPE_CHECKING:
     from .optimizer import Optimizer
 
-_FOREIGN = ("RMS",)  # what others keep for show
-_ADDING = {"confidence_1d": False}  # options that add state; a checkpoint that does not know one has none of it
+_FOREIGN = ("RMS",)  # entries that no step reads
+_ADDING = {"confidence_1d": False}  # options that add state, and what they were in a checkpoint without them
 
 
 class _Kept:
-    """A tensor that torch's loading passes on as it is."""
+    """A tensor that torch's loading leaves unchanged."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -52,7 +52,7 @@ def load(optimizer: "Optimizer", state_dict: Dict[str, Any], load_as_torch: Call
     try:
         load_as_torch(state_dict)
     except BaseException:
-        if optimizer.state is not present["state"]:  # torch has replaced it before it was found not to fit
+        if optimizer.state is not present["state"]:  # torch replaced it before an error was found
             optimizer.__setstate__(present)
         raise
     finally:
@@ -67,7 +67,7 @@ class _Loading:
         self._unknown: List[Set[str]] = []  # options of each group that the checkpoint does not have
 
     def wrap(self, optimizer: "Optimizer", state_dict: Dict[str, Any]) -> Dict[str, Any]:
-        origin.check(optimizer.word, type(optimizer).__name__, state_dict["param_groups"])
+        origin.check(optimizer.algorithm, type(optimizer).__name__, state_dict["param_groups"])
         state = {}
         for key, slot in state_dict["state"].items():
             if isinstance(slot, dict):
@@ -76,7 +76,7 @@ class _Loading:
         groups = [dict(group) for group in state_dict["param_groups"]]
         self._unknown = [set(optimizer.defaults) - set(group) for group in groups]
         for group, own in zip(groups, optimizer.param_groups):
-            others = origin.unsaid(optimizer.word, group)
+            others = origin.unsaid(optimizer.algorithm, group)
             for name in optimizer.defaults:
                 group.setdefault(name, others.get(name, own[name]))
         return {**state_dict, "state": state, "param_groups": groups}
@@ -87,7 +87,7 @@ class _Loading:
         for param, slot in optimizer.state.items():
             if not isinstance(slot, dict):
                 continue
-            if not isinstance(param, Tensor):  # somebody's own
+            if not isinstance(param, Tensor):  # an entry of the program's own
                 slot.update({name: value.tensor for name, value in slot.items() if isinstance(value, _Kept)})
                 continue
             for name, value in slot.items():
@@ -97,7 +97,7 @@ class _Loading:
                 elif isinstance(given, Tensor):
                     slot[name] = given.to(param.device)
         for group, unknown in zip(optimizer.param_groups, self._unknown):
-            group.update(plain(optimizer.word, optimizer._all_fields(), {n: group[n] for n in optimizer.defaults}, {}))
+            group.update(plain(optimizer.algorithm, optimizer._all_fields(), {n: group[n] for n in optimizer.defaults}, {}))
             optimizer._check_own(group)
             if "view" in group:
                 _choose_view(optimizer, group)
@@ -141,7 +141,7 @@ def _choose_view(optimizer: "Optimizer", group: Dict[str, Any]) -> None:
 def _layouts(
     optimizer: "Optimizer", group: Dict[str, Any], found: List[Tuple[Tensor, Dict[str, Any]]]
 ) -> Iterator[Tuple[List[native.State], Dict[str, Any]]]:
-    options = from_group(optimizer.word, optimizer._all_fields(), group)
+    options = from_group(optimizer.algorithm, optimizer._all_fields(), group)
     specs = [native.Spec(tuple(p.shape), str(p.dtype).replace("torch.", ""), id=k) for k, (p, _) in enumerate(found)]
     layouts: List[List[native.State]] = [[] for _ in found]
     for state in Layout([options], specs).states:

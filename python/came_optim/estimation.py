@@ -67,15 +67,15 @@ def _specs(model_or_shapes: Any, dtype: str) -> List[native.Spec]:
     return specs
 
 
-def _word(optimizer: Any) -> str:
-    word = getattr(optimizer, "word", optimizer)
-    if not isinstance(word, str) or word.lower() not in native.ALGORITHMS:
+def _algorithm(optimizer: Any) -> str:
+    algorithm = getattr(optimizer, "algorithm", optimizer)
+    if not isinstance(algorithm, str) or algorithm.lower() not in native.ALGORITHMS:
         raise ValueError(f"optimizer: {optimizer!r} given, expected one of {', '.join(native.ALGORITHMS)}, or a class of came_optim")
-    return word.lower()
+    return algorithm.lower()
 
 
 def _options(optimizer: Any, options: Dict[str, Any]) -> native.Options:
-    """Of a class or an optimizer, with their defaults and arguments; of a word, with those of the library."""
+    """Of a class or an optimizer, with their defaults and arguments; of a name, with libcame's."""
     if isinstance(optimizer, str):
         return layout.options(optimizer.lower(), **{name: v for name, v in options.items() if v is not None})
     known = getattr(optimizer, "defaults", None)
@@ -84,8 +84,8 @@ def _options(optimizer: Any, options: Dict[str, Any]) -> native.Options:
     fields = optimizer._all_fields()
     unknown = sorted(set(options) - set(known) - set(fields))
     if unknown:
-        raise TypeError(f"{unknown[0]}: given, but {_word(optimizer)} has no such argument")
-    return from_group(optimizer.word, fields, {**known, **arguments.plain(optimizer.word, fields, options, known)})
+        raise TypeError(f"{unknown[0]}: given, but {_algorithm(optimizer)} has no such argument")
+    return from_group(optimizer.algorithm, fields, {**known, **arguments.plain(optimizer.algorithm, fields, options, known)})
 
 
 _SIZES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1}
@@ -114,11 +114,11 @@ def estimate(
 
     Args:
         model_or_shapes: a module (one on the meta device will do), or tensors, or shapes.
-        optimizer: a class of came_optim or one of its objects; or a word, such as "came", with the defaults of the library; or
-            a list of these; None: all words.
+        optimizer: a class of came_optim or one of its objects, with their defaults; or a name, such as "came", with libcame's
+            defaults; or a list of these; None: all names.
         dtype: of parameters that are given as shapes.
         device: "cpu" or "cuda", whose workspaces differ; None: that of the model.
-        options: arguments of the class (of a word: fields of came_options) that decide its size, such as momentum_dtype.
+        options: arguments of the class (with a name: fields of came_options) that decide its size, such as momentum_dtype.
 
     >>> print(estimate([(1024, 4096), (4096,)], ["came", "adamw"], momentum_dtype="int8", device="cpu"))
     optimizer  parameters  gradients      state   workspace       peak  B/param
@@ -134,7 +134,7 @@ def estimate(
     table = Estimate()
     table.elements = sum(prod(spec.shape) for spec in specs)
     for one in chosen:
-        table.append(Row(_word(one), *_bytes(_options(one, options), specs, backend)))
+        table.append(Row(_algorithm(one), *_bytes(_options(one, options), specs, backend)))
     return table
 
 

@@ -1,4 +1,4 @@
-"""What libcame knows before a step, in Python: defaults and ranges of options, how shapes become matrices, which state there is.
+"""What libcame decides before a step, in Python: defaults and ranges of options, how shapes become matrices, which state there is.
 
 The loop goes by this alone, so it needs no library; kernels go by native.Plan.  tests/python/test_package_layout.py holds the two
 to each other, messages included.  In C++: src/core/options.cpp, view.cpp, optimizers/.
@@ -36,8 +36,8 @@ _ADAM, _CLIPPING = ("adam", "adamw"), ("came", "adafactor")
 _FACTORED, _ELEMENTWISE = (*_CLIPPING, "sm3"), (*_ADAM, "lamb")  # rows and columns of matrices, or a second moment per element
 
 
-def _for(rule: _Rule, *words: str) -> Dict[str, _Rule]:
-    return dict.fromkeys(words or ALGORITHMS, rule)
+def _for(rule: _Rule, *algorithms: str) -> Dict[str, _Rule]:
+    return dict.fromkeys(algorithms or ALGORITHMS, rule)
 
 
 _REALS = {
@@ -60,7 +60,7 @@ _FLAGS: Dict[str, Sequence[str]] = {
     **dict.fromkeys(("relative_step", "warmup_init", "scale_parameter", "lr_in_momentum"), ("adafactor",)),
 }
 _BOOLEANS = {"true": 1, "false": 0, "1": 1, "0": 0}
-_WORDS = {
+_VALUES = {
     "view": {"auto": 0, "fold": 1, "last_two": 2},
     "momentum_dtype": {"default": 0, "f64": 1, "f32": 2, "bf16": 3, "int8": 6, "int4": 8},
     "second_moment_dtype": {"default": 0, "int8": 6},
@@ -69,20 +69,20 @@ _CHOOSERS = {"view": _FACTORED, "momentum_dtype": ALGORITHMS, "second_moment_dty
 _DTYPE_NAMES = ("default", "f64", "f32", "bf16", "f16", "i64", "int8", "u8", "int4")
 
 
-def word_of(options: Options) -> str:
+def algorithm_of(options: Options) -> str:
     """The optimizer that options are of."""
     return ALGORITHMS[options.algorithm]
 
 
-def options(word: str, **values: Any) -> Options:
+def options(algorithm: str, **values: Any) -> Options:
     """native.options without the library.
 
     >>> options("came", momentum_dtype="int8").momentum_dtype
     6
     """
-    if word not in ALGORITHMS:
-        raise ValueError(f"algorithm: '{word}' given, expected one of {', '.join(ALGORITHMS)}")
-    made = Options(algorithm=ALGORITHMS.index(word), **DEFAULTS[word])
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm: '{algorithm}' given, expected one of {', '.join(ALGORITHMS)}")
+    made = Options(algorithm=ALGORITHMS.index(algorithm), **DEFAULTS[algorithm])
     for name, value in values.items():
         known = name in REALS + FLAGS + CHOICES or name == "seed"
         setattr(made, name, value if known and not isinstance(value, str) else _parsed(name, str(value)))
@@ -91,10 +91,10 @@ def options(word: str, **values: Any) -> Options:
 
 def _parsed(name: str, text: str) -> Any:
     if name in FLAGS or name in CHOICES:
-        words = _BOOLEANS if name in FLAGS else _WORDS[name]
-        if text not in words:
-            raise ValueError(f"option {name}: '{text}' given, expected one of {', '.join(words)}")
-        return words[text]
+        values = _BOOLEANS if name in FLAGS else _VALUES[name]
+        if text not in values:
+            raise ValueError(f"option {name}: '{text}' given, expected one of {', '.join(values)}")
+        return values[text]
     if name not in REALS and name != "seed":
         known = ", ".join((*REALS, *FLAGS, *CHOICES, "seed"))
         raise ValueError(f"option '{name}' is unknown, expected one of {known}")
@@ -110,33 +110,33 @@ def _parsed(name: str, text: str) -> Any:
 
 def validate(o: Options, what: str = "options") -> None:
     """native.validate without the library: raises ValueError unless every option has a value that its optimizer takes."""
-    word = word_of(o)
+    algorithm = algorithm_of(o)
 
     def refuse_if(is_set: bool, name: str) -> None:
         if is_set:
-            raise ValueError(f"{what}: {name} is set, but {word} has no such option")
+            raise ValueError(f"{what}: {name} is set, but {algorithm} has no such option")
 
     for name, rules in _REALS.items():
         value = getattr(o, name)
-        refuse_if(word not in rules and value != 0, name)
-        if word in rules and not rules[word].obeys(value):
-            raise ValueError(f"{what}: {name} is {value:g}, expected {rules[word].expected}")
+        refuse_if(algorithm not in rules and value != 0, name)
+        if algorithm in rules and not rules[algorithm].obeys(value):
+            raise ValueError(f"{what}: {name} is {value:g}, expected {rules[algorithm].expected}")
     for name, users in _FLAGS.items():
         value = getattr(o, name)
-        refuse_if(word not in users and value != 0, name)
+        refuse_if(algorithm not in users and value != 0, name)
         if value not in (0, 1):
             raise ValueError(f"{what}: {name} is {value}, expected 0 or 1")
     for name, users in _CHOOSERS.items():
         value = getattr(o, name)
-        refuse_if(word not in users and value != 0, name)
-        if value not in _WORDS[name].values():
+        refuse_if(algorithm not in users and value != 0, name)
+        if value not in _VALUES[name].values():
             given = str(value)
             if name != "view":
                 given = f"{_DTYPE_NAMES[value] if 0 <= value < len(_DTYPE_NAMES) else 'unknown'} ({value})"
-            raise ValueError(f"{what}: {name} is {given}, expected one of {', '.join(_WORDS[name])}")
+            raise ValueError(f"{what}: {name} is {given}, expected one of {', '.join(_VALUES[name])}")
     if o.warmup_init and not o.relative_step:
         raise ValueError(f"{what}: warmup_init is set, expected relative_step with it")
-    if word == "came" and o.beta1 == 0:
+    if algorithm == "came" and o.beta1 == 0:
         raise ValueError(f"{what}: beta1 is 0, expected > 0: confidence is measured by how far updates are from the momentum")
     if o.cautious and o.beta1 == 0:
         raise ValueError(f"{what}: cautious is set with beta1 0, expected beta1 > 0: it compares momentum with gradient")
@@ -153,14 +153,14 @@ class _Tensor:
     """One parameter: its view and the list of its state."""
 
     def __init__(self, spec: Spec, o: Options, label: str) -> None:
-        self.shape, self.o, self.word, self.label = spec.shape, o, word_of(o), label
+        self.shape, self.o, self.algorithm, self.label = spec.shape, o, algorithm_of(o), label
         if spec.dtype not in _FLOATS:
             raise ValueError(f"{label}: dtype is {spec.dtype}, expected f64, f32, bf16 or f16")
         if prod(size for size in spec.shape if size) > (2**63 - 1) // 16:
             raise ValueError(f"{label}: shape {list(spec.shape)} has more elements than int64 can count in bytes")
         self.dtype = _FLOATS[spec.dtype]
         self.statistics = "float64" if self.dtype == "f64" else "float32"
-        self.factored = self.word in _FACTORED and len(spec.shape) > 1
+        self.factored = self.algorithm in _FACTORED and len(spec.shape) > 1
         self.batch, self.rows, self.cols, self.last_two = self._choose_view()
         self.states: List[Tuple[str, Tuple[int, ...], str]] = []
         self._check_epsilons()
@@ -172,34 +172,34 @@ class _Tensor:
             return 1, 1, prod(shape), False
         fold = 1, shape[0], prod(shape[1:]), False
         last_two = prod(shape[:-2]), shape[-2], shape[-1], True
-        if not self.factored or self.o.view == _WORDS["view"]["fold"]:
+        if not self.factored or self.o.view == _VALUES["view"]["fold"]:
             return fold
         smaller = last_two[0] * (last_two[1] + last_two[2]) < fold[1] + fold[2]
-        return last_two if self.o.view == _WORDS["view"]["last_two"] or smaller else fold
+        return last_two if self.o.view == _VALUES["view"]["last_two"] or smaller else fold
 
     def _check_epsilons(self) -> None:
         """A statistic of nothing but zeros must not itself be rounded to zero: it is divided by."""
         least = _LEAST["f64" if self.dtype == "f64" else "f32"]
         pairs = [("eps1", self.o.eps1, self.o.beta2), ("eps2", self.o.eps2, self.o.beta3)]
-        for name, eps, beta in pairs[: 2 if self.word == "came" else 1]:
+        for name, eps, beta in pairs[: 2 if self.algorithm == "came" else 1]:
             if 0 < eps and eps * (1 - beta) < least:
                 raise ValueError(
-                    f"{self.label}: {name} is {eps:g}, expected at least {least / (1 - beta):g} beside {self.dtype} parameters: "
+                    f"{self.label}: {name} is {eps:g}, expected at least {least / (1 - beta):g} for {self.dtype} parameters: "
                     "statistics would round to 0"
                 )
 
     def _add_states(self) -> None:
-        o, word = self.o, self.word
-        if o.beta1 > 0 or word not in ("adafactor", "sm3"):
+        o, algorithm = self.o, self.algorithm
+        if o.beta1 > 0 or algorithm not in ("adafactor", "sm3"):
             self._add_momentum()
-        if word in _ELEMENTWISE:
+        if algorithm in _ELEMENTWISE:
             self._add("exp_avg_sq", self.shape, "uint8" if o.second_moment_dtype else self.statistics)
             if o.second_moment_dtype:
                 self._add("exp_avg_sq_scale", self._per_row(_BLOCK), "float32")
             return
-        prefix = "accumulator" if word == "sm3" else "exp_avg_sq"
+        prefix = "accumulator" if algorithm == "sm3" else "exp_avg_sq"
         if self.factored:
-            for name in (prefix, "exp_avg_res")[: 2 if word == "came" else 1]:
+            for name in (prefix, "exp_avg_res")[: 2 if algorithm == "came" else 1]:
                 self._add(f"{name}_row", self.shape[:-1] if self.last_two else (self.rows,), self.statistics)
                 self._add(f"{name}_col", (*self.shape[:-2], self.cols) if self.last_two else (self.cols,), self.statistics)
             return
@@ -210,7 +210,7 @@ class _Tensor:
     def _add_momentum(self) -> None:
         kind = _DTYPE_NAMES[self.o.momentum_dtype]
         if kind == "f64" and self.dtype != "f64":
-            raise ValueError(f"{self.label}: momentum_dtype is f64 beside a {self.dtype} parameter, expected another type")
+            raise ValueError(f"{self.label}: momentum_dtype is f64 for a {self.dtype} parameter, expected another type")
         if kind in ("int8", "int4"):
             self._add("exp_avg", *((self.shape, "int8") if kind == "int8" else (self._per_row(2), "uint8")))
             self._add("exp_avg_scale", self._per_row(_BLOCK), "float32")

@@ -1,8 +1,7 @@
-"""A framework's tensors read in C: a call per list, where Python would need several per tensor.
+"""Reads torch's tensors in C, with one call per list instead of several per tensor: src/python_bridge/bridge.h.
 
-A class of tensors that has DLPack's exchange interface, as torch's has from 2.10 on, describes its tensors to C; their storages
-say how large they are.  CPython's own functions read lists and gradients and call methods.  All of them want the interpreter's
-lock, which ctypes.PyDLL keeps.
+DLPack's exchange interface, which torch has from 2.10 on, describes tensors to C; storages know how large they are.  CPython's own
+functions read lists and gradients and call methods.  All of them need the interpreter's lock, which ctypes.PyDLL keeps.
 """
 
 import ctypes
@@ -66,9 +65,9 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
 
 
 class Lender:
-    """A class of tensors that tells C what they are, all but whether they have torch's neg bit.
+    """Describes the tensors of a class to C, except torch's neg bit.
 
-    `framework` asks storages, too; `within` is for tensors that lie in a storage which is known to be whole.
+    `framework` checks storages, too; `within` is for tensors whose storages are checked elsewhere.
     """
 
     def __init__(self, tensor_class: Any, storage_class: Any, lend: int, get: int) -> None:
@@ -81,7 +80,7 @@ class Lender:
 
     @classmethod
     def of(cls, tensor_class: Any, storage_class: Any) -> "Optional[Lender]":
-        """The lender of a class; None if it has none that is understood here, or Python does not have the functions."""
+        """The lender of a class; None without version 1 of DLPack's interface, or in a Python that lacks the functions."""
         capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
         if capsule is None:
             return None
@@ -99,7 +98,7 @@ class Lender:
 
 
 def chosen(lender: Optional[Lender]) -> Optional[Lender]:
-    """The lender, unless CAME_LENDER wants Python to look at every tensor."""
+    """The lender, unless CAME_LENDER is "python"."""
     way = os.environ.get("CAME_LENDER") or "auto"
     if way not in ("auto", "dlpack", "python"):
         raise ValueError(f"CAME_LENDER: {way!r} given, expected 'auto', 'dlpack' or 'python'")
@@ -139,8 +138,8 @@ class Storages:
         self._arguments = ctypes.byref(self._framework), *self._known, count
         self._run, self._count = _function("came_storages_hold", _i64, _ptr, _ptr, _ptr, _ptr, _i64), count
 
-    def can_tell(self) -> bool:
-        """Whether they live now that nobody but tensors has them: a torch may make a new object for each who asks."""
+    def can_be_watched(self) -> bool:
+        """Whether tensors keep these objects alive; a torch may make a new object at each call of untyped_storage()."""
         return all(ref() is not None for ref in self._refs)
 
     def holds(self) -> bool:
@@ -180,7 +179,7 @@ class Borrower:
 
 
 class Dicts:
-    """Whether dicts hold the very values that they held, and no other, whoever wrote to them and how.
+    """Whether dicts hold the same objects as before, and no other, however they were written to.
 
     >>> Dicts([slot := {"a": object()}]).holds()
     True
@@ -204,7 +203,7 @@ class Dicts:
 
 
 class Roster:
-    """Remembers the objects of some lists and the values of a dict: do others hold the very same ones?
+    """Remembers the objects of some lists and the values of a dict, to compare others with them.
 
     >>> roster = Roster([first := object()], {"a": (second := object())})
     >>> roster.matches([first], {"b": second}), roster.matches([second], {"a": first}), roster.matches([first])

@@ -64,7 +64,7 @@ def library() -> ctypes.CDLL:
 
 @lru_cache(maxsize=None)
 def is_built() -> bool:
-    """Whether there is a library; warns, once, if nobody has built one, as where there is no compiler.
+    """Whether there is a library; warns, once, if none was built.
 
     One that CAME_LIBRARY names, or that lies where it should, must load: ImportError says why it does not.
     """
@@ -79,7 +79,7 @@ def is_built() -> bool:
 
 
 def loads() -> bool:
-    """Whether there is a library that loads: for what has another way to do without."""
+    """Whether there is a library that loads: for callers that can do without."""
     try:
         library()
     except ImportError:
@@ -88,6 +88,6 @@ def loads() -> bool:
 
 
 def check(status: int) -> None:
-    """Raises what a status that is not 0 stands for, with the library's own words."""
+    """Raises what a status that is not 0 stands for, with the library's message."""
     if status:
         raise _ERRORS[min(status, len(_ERRORS)) - 1](library().came_error_message().decode())

@@ -1,4 +1,4 @@
-"""What memory a tensor stands for: some have none that kernels could read, and some less than their shape says.
+"""The memory of a tensor: some have none that kernels could read, and some less than their shape needs.
 
 torch checks neither: a tensor whose storage was resized, as programs do that free memory and fill it again later, reads and
 writes beyond its end.
@@ -16,7 +16,7 @@ _is_contiguous, _data_ptr = Tensor.is_contiguous, Tensor.data_ptr
 
 
 def kind(tensor: Tensor) -> Optional[str]:
-    """What makes a tensor one without memory of its own; None if it has some, as far as its class and layout tell."""
+    """Why a tensor has no memory of its own; None if it has some, by its class and layout."""
     if tensor.layout is not torch.strided:
         return f"of layout {tensor.layout}"
     name = type(tensor).__name__
@@ -54,7 +54,7 @@ def are_whole(tensors: Sequence[Tensor]) -> bool:
 
 
 def check(tensor: Tensor, what: Any) -> None:
-    """Raises for a tensor that has no memory, or less than its shape says."""
+    """Raises for a tensor that has no memory, or less than its shape needs."""
     without = kind(tensor)
     if without is not None:
         raise TypeError(f"{what} is {without}, expected a plain dense tensor")

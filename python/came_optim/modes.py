@@ -1,5 +1,5 @@
-"""How a group is stepped: by kernels or in the loop, at a rate that is a number or a tensor.  What torch's optimizers refuse is refused in
-their words.
+"""How a group is stepped: by kernels or in the loop, at a rate that is a number or a tensor.  What torch's optimizers refuse is refused with
+their messages.
 """
 
 from numbers import Real

@@ -31,7 +31,7 @@ AUTO, REFERENCE, CUDA, CPU = 0, 1, 2, 3  # backends
 ON_HOST, ON_CUDA = 0, 1  # devices
 DTYPES = {"float64": 1, "float32": 2, "bfloat16": 3, "float16": 4, "int64": 5, "int8": 6, "uint8": 7}
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
-ALGORITHMS = ("came", "adafactor", "adam", "adamw", "lamb", "sm3")
+ALGORITHMS = ("came", "adafactor", "adam", "adamw", "lamb", "sm3")  # came_algorithm, without asking a library that may not be built
 
 _u32, _i32, _i64, _u64, _f64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_double
 _ptr, _text, _sizes_ptr = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64)
@@ -147,7 +147,7 @@ class Step(Sized):
 
 
 class Spec(NamedTuple):
-    """What a plan is told of one parameter."""
+    """One parameter of a plan."""
 
     shape: Tuple[int, ...]
     dtype: str
@@ -158,7 +158,7 @@ class Spec(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a plan says of one state tensor, which begins as zero bytes."""
+    """One state tensor of a plan; it begins as zero bytes."""
 
     tensor: int
     name: str
@@ -291,7 +291,7 @@ class Table:
             self._data = addresses
 
     def forget(self) -> None:
-        """Somebody else writes the addresses."""
+        """Called before another function writes the addresses."""
         self._data = []
 
 
@@ -313,8 +313,8 @@ class Call:
             states=self.states.tensors,
         )
         self._reference = ctypes.byref(self.step)
-        self._run, self._run_again = library().came_plan_step, library().came_plan_step_again
-        self._taken = False  # whether a step has taken the states
+        self._run, self._run_unchecked = library().came_plan_step, library().came_plan_step_unchecked
+        self._states_fit = False  # a step has accepted them
         self._scalars = {name: Tensor() for name in ("step", "lr", "grad_scale", "found_inf")}
         self._counts = {"step": _sizes([len(plan.specs)]), "lr": _sizes([plan.group_count])}
         self._counts["grad_scale"] = self._counts["found_inf"] = _sizes([1])
@@ -348,11 +348,11 @@ class Call:
         """Which parameters the step touches; None: all."""
         if active is not None:
             self.active[:] = bytes(map(bool, active))
-        self.heed_active(active is not None)
+        self.use_active(active is not None)
 
-    def heed_active(self, heed: bool) -> None:
-        """Whether the step touches only what `active` names, as it is."""
-        self.step.active = ctypes.addressof(self.active) if heed else None
+    def use_active(self, use: bool) -> None:
+        """Whether the step leaves out what `active` does, with its present values."""
+        self.step.active = ctypes.addressof(self.active) if use else None
 
     def set_buffers(self, workspace: int, reductions: int) -> None:
         """Addresses of scratch of at least the plan's sizes."""
@@ -360,14 +360,14 @@ class Call:
         self.step.workspace, self.step.workspace_bytes = workspace, memory.workspace_bytes
         self.step.reductions, self.step.reduction_bytes = reductions, memory.reduction_bytes
 
-    def run(self, stream: Optional[int] = None, known: bool = False) -> None:
+    def run(self, stream: Optional[int] = None, checked: bool = False) -> None:
         """Runs the step; on CUDA it is on its way when this returns.
 
         Args:
-            known: parameters and gradients were checked when their addresses were written.
+            checked: parameters and gradients were checked when their addresses were written, so libcame need not do it.
         """
         self.step.stream = stream
-        status = (self._run_again if known and self._taken else self._run)(self.plan.handle, self._reference)
+        status = (self._run_unchecked if checked and self._states_fit else self._run)(self.plan.handle, self._reference)
         if status:
             check(status)
-        self._taken = True
+        self._states_fit = True

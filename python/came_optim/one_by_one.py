@@ -50,16 +50,16 @@ class OneByOne:
                 binding.run(gradients, rates, grad_scale, found_inf)
             else:
                 scalars.check(binding, [group], gradients, rates, grad_scale, found_inf)
-                loop.run(optimizer.word, optimizer._all_fields(), binding, [group], gradients, rates, grad_scale, found_inf)
+                loop.run(optimizer.algorithm, optimizer._all_fields(), binding, [group], gradients, rates, grad_scale, found_inf)
         param.grad = None
-        optimizer._opt_called = True  # schedulers look whether there was a step before theirs
+        optimizer._opt_called = True  # schedulers check that a step came before theirs
 
     def _bound(self, member: Member, group: Dict[str, Any]) -> Tuple[Binding, Gradients]:
-        """A plan for this parameter alone, made anew when an option that decides it has changed, and its gradient."""
+        """A plan for this parameter alone, and its gradient.  A changed option that decides the plan makes a new one."""
         optimizer, key = self._optimizer, self._optimizer._key_of(group)
-        known, binding = self._bindings.get(member.param, (None, None))
+        bound_key, binding = self._bindings.get(member.param, (None, None))
         fits = binding is not None and optimizer.state.get(member.param) is binding.slots[0]
-        if binding is not None and fits and known != key:
+        if binding is not None and fits and bound_key != key:
             fits = self._adopt(binding, member.param, group, key)
         gradients = binding.take() if binding is not None and fits else None
         if binding is None or gradients is None:
@@ -78,14 +78,14 @@ class OneByOne:
 
     def _options(self, group: Dict[str, Any]) -> List[Any]:
         optimizer = self._optimizer
-        options = [from_group(optimizer.word, optimizer._all_fields(), group)]
+        options = [from_group(optimizer.algorithm, optimizer._all_fields(), group)]
         check_options(options, optimizer)
         if group["differentiable"]:
             raise RuntimeError("`differentiable` does not support steps of one parameter at a time, which free gradients")
         return options
 
     def _adopt(self, binding: Binding, param: Tensor, group: Dict[str, Any], key: Any) -> bool:
-        """Whether options that have changed leave the plan as it is; they are stepped with then."""
+        """Steps with changed options from now on; False if they need another plan."""
         if self._optimizer._wants_kernels(group) != binding.kernels or not binding.adopt(self._options(group)):
             return False
         self._bindings[param] = key, binding
@@ -101,8 +101,8 @@ def _is_at(params: List[Tensor], index: int, param: Tensor) -> bool:
 
 
 def instead_of_clipping(optimizer: "Optimizer") -> str:
-    """What bounds updates where no norm over all gradients is ever known."""
-    bounds = f"the clip_threshold of {type(optimizer).__name__} bounds the update of each tensor as it is; or " if "clip_threshold" in optimizer.fields else ""
+    """Advice on what bounds updates where there is no norm over all gradients."""
+    bounds = f"the clip_threshold of {type(optimizer).__name__} bounds the update of each tensor; or " if "clip_threshold" in optimizer.fields else ""
     return f"{bounds}clip each gradient by itself, in a hook that was registered before: register_post_accumulate_grad_hook"
 
 
@@ -110,5 +110,5 @@ def check_options(options: List[Any], optimizer: "Optimizer") -> None:
     """Raises for what needs all gradients at once."""
     if any(o.max_grad_norm for o in options):
         raise ValueError(
-            f"max_grad_norm: is set, expected 0: with gradient release no norm over all gradients is ever known; {instead_of_clipping(optimizer)}"
+            f"max_grad_norm: is set, expected 0: gradient release has no norm over all gradients; {instead_of_clipping(optimizer)}"
         )

@@ -1,7 +1,7 @@
 """The step as an operator of torch, `torch.ops.came_optim.step`, with its writes declared, so that torch.compile keeps it in its graph.
 
-Eager steps do not come through here: an operator takes its lists of tensors apart and puts them together again, which for
-some thousand of them would cost more than the rest of the step.
+Eager steps do not come through here: an operator unpacks its lists of tensors and packs them again, which for some thousand
+tensors would cost more than the rest of the step.
 """
 
 import ctypes
@@ -33,9 +33,9 @@ class _Prepared:
         device: Any,
         stream: Optional[int],
     ):
-        self.lock = Lock()  # threads that step alike share it
+        self.lock = Lock()  # threads with equal steps share it
         described = json.loads(plan)
-        groups = [native.options(described["word"], **fields) for fields in described["groups"]]
+        groups = [native.options(described["algorithm"], **fields) for fields in described["groups"]]
         specs = [
             native.Spec(shape, dtype, grad_dtype, group, "", id)
             for shape, dtype, grad_dtype, (group, id) in zip(shapes, dtypes, grad_dtypes, described["tensors"])
@@ -127,9 +127,9 @@ def unpack(packed: Tensor) -> List[native.Options]:
     return [native.Options.from_buffer_copy(data, k) for k in range(0, len(data), size)]
 
 
-def describe(word: str, binding: Binding) -> str:
+def describe(algorithm: str, binding: Binding) -> str:
     """The `plan` of an operator call that does what a binding does."""
     names = [name for name, *_ in native.Options._fields_ if name not in ("struct_size", "algorithm", "lr")]
     groups = [{name: getattr(options, name) for name in names} for options in binding.planned]
     tensors = [(member.group, member.id) for member in binding.members]
-    return json.dumps({"word": word, "groups": groups, "tensors": tensors})
+    return json.dumps({"algorithm": algorithm, "groups": groups, "tensors": tensors})

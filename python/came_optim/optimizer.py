@@ -27,18 +27,18 @@ _params = itemgetter("params")
 class Optimizer(torch.optim.Optimizer):
     """Base of all optimizers here; not an optimizer itself."""
 
-    word: ClassVar[str]  # of the library
+    algorithm: ClassVar[str]  # its name in libcame
     fields: ClassVar[Mapping[str, str]]  # came_options -> arguments, beyond options.COMMON
-    elementwise: ClassVar[bool] = False  # a flat piece of several tensors is as good as they are
+    elementwise: ClassVar[bool] = False  # a flat piece of several tensors steps as they would
 
     _bindings: Optional[List[Binding]] = None
     _released: Optional[Any] = None  # came_optim.gradient_release, if it has taken over
-    _one_by_one: Optional[OneByOne] = None  # plans of single parameters, once one is stepped by itself
+    _one_by_one: Optional[OneByOne] = None  # plans of single parameters, once one is stepped alone
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
         given = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
         defaults = self._plain_defaults(given)
-        if isinstance(defaults["lr"], Tensor):  # like torch, before anybody looks at the parameters
+        if isinstance(defaults["lr"], Tensor):  # as torch does, before parameters are checked
             check_rate(defaults["lr"], defaults)
         super().__init__(params, defaults)
 
@@ -47,7 +47,7 @@ class Optimizer(torch.optim.Optimizer):
         """What a group has where it does not say; `beta1` and its like in the place of `betas`, if that was not given."""
         left = {name for name in sequences(cls.fields) if any(given[name] is own.get(name) for own in _signatures(cls))}
         base = {name: given[name] for name in left}
-        made = plain(cls.word, cls._all_fields(), {name: value for name, value in given.items() if name not in left}, base)
+        made = plain(cls.algorithm, cls._all_fields(), {name: value for name, value in given.items() if name not in left}, base)
         return {name: made.get(name, value) for name, value in given.items() if name in made or name in left}
 
     @classmethod
@@ -56,7 +56,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Kernels divide by `grad_scale` and heed `found_inf` themselves; before the loop, GradScaler does."""
+        """Kernels divide by `grad_scale` and read `found_inf` themselves; for the loop, GradScaler does."""
         return all(self._wants_kernels(group) for group in self.param_groups)
 
     # ---- param groups --------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._released is not None:
             raise RuntimeError("param_group: given while gradients are released, expected remove() first, and release again after")
         if isinstance(param_group, dict):
-            made = plain(self.word, self._all_fields(), param_group, self.defaults)
+            made = plain(self.algorithm, self._all_fields(), param_group, self.defaults)
             for name in set(param_group) - set(made):
                 del param_group[name]
             param_group.update(made)
@@ -87,15 +87,15 @@ class Optimizer(torch.optim.Optimizer):
         check_rate(self._rate(group), group)
         check_modes(group)
         self._check_own(group)
-        self._wants_kernels(group)  # says so if there are none
-        from_group(self.word, self._all_fields(), group)
+        self._wants_kernels(group)  # warns or raises if there are none
+        from_group(self.algorithm, self._all_fields(), group)
         number = sum(len(other["params"]) for other in self.param_groups if other is not group)
         for k, param in enumerate(group["params"]):
             name = (group.get("param_names") or [""] * len(group["params"]))[k]
             refuse.parameter(Member(param, 0, number + k, name), type(self).__name__, self.elementwise)
 
     def _check_own(self, group: Dict[str, Any]) -> None:
-        """Raises for entries that no option stands for; a checkpoint may bring them."""
+        """Raises for entries that no option supports; a checkpoint may have them."""
 
     def _wants_kernels(self, group: Mapping[str, Any]) -> bool:
         if group["foreach"] or group["differentiable"] or group["fused"] is False:
@@ -111,7 +111,7 @@ class Optimizer(torch.optim.Optimizer):
                 group.setdefault(name, value)
         for key, slot in self.state.items():
             if type(slot) is dict:
-                self.state[key] = Slot(slot)  # which was complete where it comes from
+                self.state[key] = Slot(slot)  # it was complete where it was saved
         self._bindings = None
         if self._one_by_one is not None:
             self._one_by_one.forget()
@@ -123,7 +123,7 @@ class Optimizer(torch.optim.Optimizer):
         """One step over all parameters that have a gradient.
 
         Args:
-            closure: evaluates the model anew and returns the loss.
+            closure: evaluates the model again and returns the loss.
         """
         loss = None
         if closure is not None:
@@ -138,7 +138,7 @@ class Optimizer(torch.optim.Optimizer):
                 )
             self._released.end_step()
         if self._one_by_one is not None and self._has_no_gradient():
-            return loss  # each was stepped by itself
+            return loss  # each was stepped alone
         if torch.compiler.is_compiling() and not self.defaults["differentiable"]:
             self._step_in_graph(*scaling)
         else:
@@ -149,12 +149,12 @@ class Optimizer(torch.optim.Optimizer):
     def step_parameter(self, p: Tensor, group: Optional[Dict[str, Any]] = None, i: Optional[int] = None) -> None:
         """Steps one parameter with its gradient, and frees that: for trainers that step in hooks during backward.
 
-        `optimizer.step()` has nothing left to do for it; a gradient that comes later is another step.  Not to be had together with
-        `max_grad_norm`, since no norm over all gradients is known.
+        `optimizer.step()` then passes it over; a gradient that comes later is another step.  `max_grad_norm` is an error, since
+        there is no norm over all gradients.
 
         Args:
             p: a parameter of this optimizer; without a gradient it is passed over.
-            group, i: its param group, and its number there, which are known anyway; others are refused.
+            group, i: its param group, and its number there; may be left out, and wrong ones are refused.
         """
         if self._released is not None:
             raise RuntimeError("step_parameter: gradients are released already, expected remove() of the release first")
@@ -195,10 +195,10 @@ class Optimizer(torch.optim.Optimizer):
         if binding.kernels:
             binding.run(*arguments)
         else:
-            loop.run(self.word, self._all_fields(), binding, self.param_groups, *arguments)
+            loop.run(self.algorithm, self._all_fields(), binding, self.param_groups, *arguments)
 
     def _step_in_graph(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
-        """The step as torch.compile sees it: one operator per device, or a call outside the graph if no operator will do."""
+        """The step as torch.compile sees it: one operator per device, or a call outside the graph where an operator cannot do it."""
         calls = self._graph_calls()
         if calls is None:
             self._step_outside_graph(grad_scale, found_inf)
@@ -215,7 +215,7 @@ class Optimizer(torch.optim.Optimizer):
             return None
         rates = [self._rate(group) for group in self.param_groups]
         return [
-            (binding, ops.rates(rates, binding.device), ops.pack(binding.options), ops.describe(self.word, binding))
+            (binding, ops.rates(rates, binding.device), ops.pack(binding.options), ops.describe(self.algorithm, binding))
             for binding, _ in bound
         ]
 
@@ -228,7 +228,7 @@ class Optimizer(torch.optim.Optimizer):
         return group["lr"]
 
     def _bound(self) -> Any:
-        """Bindings and gradients for this step; made anew where anything but addresses has changed."""
+        """Bindings and gradients for this step.  A change of anything but addresses makes new bindings."""
         if self._bindings is not None and self._same():
             pairs = [(binding, binding.take()) for binding in self._bindings]
             if all(grads is not None for _, grads in pairs):
@@ -247,22 +247,22 @@ class Optimizer(torch.optim.Optimizer):
         return tuple(map(_frozen, _picker(type(self))(group)))
 
     def _modes(self) -> List[Any]:
-        """What decides who steps a group."""
+        """What decides between kernels and loop."""
         return [[group[mode] for mode in sorted(MODES)] for group in self.param_groups]
 
     def _read_groups(self) -> None:
-        """Entries that were set since, as what they stand for: texts for modes, `beta1` for the first of `betas`."""
+        """Reads entries that were set since: texts for modes, `beta1` for the first of `betas`."""
         parts = set(chain.from_iterable(sequences(self.fields).values()))
         for group in self.param_groups:
             given = {name: value for name, value in group.items() if name in parts or name in MODES}
             for name in parts & given.keys():
                 del group[name]
-            group.update(plain(self.word, self._all_fields(), given, group))
+            group.update(plain(self.algorithm, self._all_fields(), given, group))
 
     def _options(self) -> List[native.Options]:
         for group in self.param_groups:
             self._check_own(group)
-        return [from_group(self.word, self._all_fields(), group) for group in self.param_groups]
+        return [from_group(self.algorithm, self._all_fields(), group) for group in self.param_groups]
 
     def _same(self) -> bool:
         return (
@@ -284,7 +284,7 @@ class Optimizer(torch.optim.Optimizer):
         return list(map(_picker(type(self)), self.param_groups)) == self._bound_values
 
     def _adopt_options(self) -> bool:
-        """Options that have changed go with the steps to come, where they leave plans as they are."""
+        """Steps with changed options from now on; False if they need other plans."""
         self._read_groups()
         if self._modes() != self._bound_modes:
             return False
@@ -301,7 +301,7 @@ class Optimizer(torch.optim.Optimizer):
         self._bound_values = values if frozen else None
 
     def _bind(self) -> None:
-        """Sorts the parameters that have, or have had, a gradient by device and by who steps them."""
+        """Sorts the parameters that have, or have had, a gradient by device, and by kernels or loop."""
         self._read_groups()
         for rank, group in zip(self._ranks, self.param_groups):
             if not self.elementwise:
@@ -327,14 +327,14 @@ class Optimizer(torch.optim.Optimizer):
         if len(sorts) > 1 and any(o.max_grad_norm > 0 for o in options):
             places = [f"{'kernels' if kernels else 'loop'} on {device}" for device, kernels in sorts]
             raise ValueError(
-                f"max_grad_norm: the norm is over all parameters, which are in several places here ({', '.join(places)}), "
+                f"max_grad_norm: the norm is over all parameters, which are stepped in several places here ({', '.join(places)}), "
                 "expected one device and one value of `fused`"
             )
         bindings = [
             Binding(type(self).__name__, members, options, self.state, kernels)
             for (_, kernels), members in sorts.items()
         ]
-        for binding in bindings:  # now that nothing of any can fail
+        for binding in bindings:  # none of them can fail any more
             binding.install(self.state)
         self._bindings = bindings
         self._bound_state, self._roster = self.state, Roster(*self._objects())
@@ -372,7 +372,7 @@ def _picker(cls: Type[Optimizer]) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _may_change(value: Any) -> bool:
-    """Whether a value may become another in place."""
+    """Whether a value may change in place."""
     return isinstance(value, (list, Tensor)) or (isinstance(value, tuple) and any(map(_may_change, value)))
 
 

@@ -10,7 +10,7 @@ from . import arguments, layout, native
 
 _ELEMENT = re.compile(r"(\w+)(?:\[(\d)\])?")
 
-# Arguments that every optimizer has beside its own.
+# Arguments that every optimizer has.
 COMMON = ("weight_decay", "max_grad_norm", "seed", "momentum_dtype", "cautious", "stochastic_rounding", "maximize")
 
 
@@ -27,7 +27,7 @@ def _option(field: str, argument: str, group: Mapping[str, Any]) -> Any:
     return arguments.real(argument, value) if field in native.REALS else int(value) if field in native.FLAGS else value
 
 
-def from_group(word: str, fields: Dict[str, str], group: Mapping[str, Any]) -> native.Options:
+def from_group(algorithm: str, fields: Dict[str, str], group: Mapping[str, Any]) -> native.Options:
     """came_options of a group; raises TypeError or ValueError that names the argument.
 
     >>> from_group("sm3", {"beta1": "betas[0]"}, {"betas": [1.5]})
@@ -35,10 +35,10 @@ def from_group(word: str, fields: Dict[str, str], group: Mapping[str, Any]) -> n
         ...
     ValueError: options: betas[0] is 1.5, expected a number in [0, 1); betas[0] is beta1
     """
-    group = arguments.plain(word, fields, {name: group[name] for name in group if name in _read(fields)}, {})
+    group = arguments.plain(algorithm, fields, {name: group[name] for name in group if name in _read(fields)}, {})
     values = {field: _option(field, argument, group) for field, argument in fields.items()}
     try:
-        options = layout.options(word, **values)
+        options = layout.options(algorithm, **values)
         layout.validate(options)
     except ValueError as error:
         raise ValueError(_in_our_words(str(error), fields)) from None

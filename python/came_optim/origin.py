@@ -1,12 +1,12 @@
-"""Whose checkpoint is it?  Some optimizers have state of the same names, so the entries of the groups tell.
+"""Which optimizer wrote a checkpoint, by the entries of its groups: names of state are the same in several optimizers.
 
-A checkpoint of another optimizer is refused: its numbers would be taken for others, or its options.  One of another package
-says nothing of options that are not in it; where ours are on by default, what it did is written down here.
+A checkpoint of another optimizer is refused, since its numbers mean something else.  One of another package lacks options that the
+package does not have: _UNSAID has their values where our default differs.
 """
 
 from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
 
-# Entries of groups that tell nothing: every optimizer has them, or schedulers and programs put them there.
+# Entries that every optimizer has, or that schedulers and programs add.
 _COMMON = {"params", "param_names", "lr", "initial_lr", "weight_decay", "maximize", "foreach", "capturable"}
 _COMMON |= {"differentiable", "fused"}
 
@@ -36,7 +36,7 @@ _OURS = {
     "lamb": Sort("LAMB", ("betas", "eps", "bias_correction"), 2, ("amsgrad", "clip_threshold")),
     "sm3": Sort("SM3", ("beta1", "eps"), 0, ("betas", "clip_threshold", "decay_rate")),
 }
-# What came-pytorch does and has no option for, as far as our default is another.
+# What came-pytorch does without an option for it, where our default differs.
 _UNSAID: Mapping[str, Mapping[str, Any]] = {"came": {"bias_correction": False, "view": "last_two"}}
 _OTHERS = (
     Sort("SGD", ("momentum", "dampening")),
@@ -51,36 +51,36 @@ _OTHERS = (
 )
 
 
-def check(word: str, owner: str, groups: Iterable[Mapping[str, Any]]) -> None:
+def check(algorithm: str, owner: str, groups: Iterable[Mapping[str, Any]]) -> None:
     """Raises ValueError if a group of a checkpoint is not one of this optimizer's."""
     for k, group in enumerate(groups):
-        told = sorted(set(group) - _COMMON)
-        if told and _name(word, group) != _OURS[word].name:
+        entries = sorted(set(group) - _COMMON)
+        if entries and _name(algorithm, group) != _OURS[algorithm].name:
             raise ValueError(
-                f"{owner}: the checkpoint is of {_name(word, group)}, to go by the entries of its group {k} ({', '.join(told)}), "
-                f"expected one of {_OURS[word].name}; nothing was loaded"
+                f"{owner}: the checkpoint is of {_name(algorithm, group)}, by the entries of its group {k} ({', '.join(entries)}), "
+                f"expected one of {_OURS[algorithm].name}; nothing was loaded"
             )
 
 
-def unsaid(word: str, group: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options that a group of a checkpoint may lack, with what they were to whoever wrote it.
+def unsaid(algorithm: str, group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options that a group of a checkpoint may lack, with the values that its package had for them.
 
     >>> unsaid("came", {"params": [0], "lr": 1e-3, "clip_threshold": 1.0})["bias_correction"]
     False
     """
-    return _UNSAID.get(word, {}) if set(group) - _COMMON else {}
+    return _UNSAID.get(algorithm, {}) if set(group) - _COMMON else {}
 
 
-def _name(word: str, group: Mapping[str, Any]) -> str:
+def _name(algorithm: str, group: Mapping[str, Any]) -> str:
     """The optimizer that a group is of: this one, if it may be."""
-    first: Dict[str, Sort] = {word: _OURS[word]}
+    first: Dict[str, Sort] = {algorithm: _OURS[algorithm]}
     for key, sort in {**first, **_OURS}.items():
         if sort.fits(group) and _decay(key, group):
             return sort.name
     return next((sort.name for sort in _OTHERS if sort.fits(group)), "another optimizer")
 
 
-def _decay(word: str, group: Mapping[str, Any]) -> bool:
+def _decay(algorithm: str, group: Mapping[str, Any]) -> bool:
     """Adam and AdamW differ in what weight_decay does; torch says which since 2.7."""
     decoupled: Optional[bool] = group.get("decoupled_weight_decay")
-    return decoupled is None or word not in ("adam", "adamw") or bool(decoupled) == (word == "adamw")
+    return decoupled is None or algorithm not in ("adam", "adamw") or bool(decoupled) == (algorithm == "adamw")

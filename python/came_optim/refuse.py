@@ -1,4 +1,4 @@
-"""Parameters that would silently become another algorithm, or be misread, are refused here, with advice."""
+"""Refuses parameters that no optimizer here can step correctly, with advice."""
 
 from typing import Any
 
@@ -7,18 +7,18 @@ from torch import Tensor
 from . import memory
 
 _FLAT = (
-    "{owner} works on the rows and columns of whole tensors and cannot step a flat piece of several ({what}): it would become "
-    "another algorithm; use data parallelism that keeps whole tensors on every rank, such as DistributedDataParallel, with "
+    "{owner} works on the rows and columns of whole tensors and cannot step a flat piece of several ({what}), which has "
+    "none; use data parallelism that keeps whole tensors on every rank, such as DistributedDataParallel, with "
     'a small state (momentum_dtype="int8"), or an elementwise optimizer such as came_optim.AdamW'
 )
 _SHARDED = (
-    "{owner} does not step DTensor parameters ({what}), as of FSDP2 and tensor parallelism, yet; use data parallelism that "
+    "{owner} does not step DTensor parameters ({what}) of FSDP2 and tensor parallelism yet; use data parallelism that "
     "keeps whole tensors on every rank, such as DistributedDataParallel"
 )
 
 
 def parameter(member: Any, owner: str, elementwise: bool) -> None:
-    """Raises for a parameter whose memory is not the whole tensor it seems to be."""
+    """Raises for a parameter that kernels would misread."""
     param: Tensor = member.param
     if hasattr(param, "_local_tensor") and hasattr(param, "placements"):
         raise NotImplementedError(_SHARDED.format(owner=owner, what=f"shape {list(param.shape)}"))
@@ -43,9 +43,8 @@ def parameter(member: Any, owner: str, elementwise: bool) -> None:
 
 
 def replaced(before: int, params: "list[Tensor]", given: "set[int]", owner: str) -> None:
-    """Raises if a wrapper such as DeepSpeed's ZeRO has put flat tensors of its own where matrices were; `before` is the
-    largest number of dimensions there was, `given` are the ids of the parameters that the user gave."""
+    """Raises if a wrapper such as DeepSpeed's ZeRO has replaced matrices by its own flat tensors.
+
+    `before` is the largest number of dimensions that the group had, `given` are the ids of the user's parameters."""
     if before > 1 and any(id(p) not in given for p in params) and all(p.ndim == 1 for p in params):
         raise RuntimeError(_FLAT.format(owner=owner, what="1-D tensors in place of a group's matrices, as of DeepSpeed ZeRO"))
-
-

@@ -1,6 +1,6 @@
-"""Gradient release: each parameter is stepped as soon as its gradient is there, which is then freed.
+"""Gradient release: each parameter is stepped as soon as its gradient arrives, which is then freed.
 
-Only one gradient lives at a time, so the peak of memory drops by the gradients' size.
+Only one gradient is in memory at a time.
 """
 
 from typing import List, Set
@@ -16,7 +16,7 @@ from .options import from_group
 
 
 class GradientRelease:
-    """What `gradient_release` returns; `remove()` gives the steps back to `optimizer.step()`."""
+    """What `gradient_release` returns; after `remove()` `optimizer.step()` steps again."""
 
     def __init__(self, optimizer: Optimizer, params: List[Tensor]) -> None:
         self._optimizer = optimizer
@@ -52,13 +52,13 @@ _warned = False  # in this process
 
 
 def _warn_of_clipping(optimizer: Optimizer) -> None:
-    """Clipping from outside cannot be noticed: it looks for gradients, finds none, and says that their norm is 0."""
+    """Warns, since a call of clip_grad_norm_ cannot be noticed: it finds no gradient and returns a norm of 0."""
     global _warned
     if not _warned:
         _warned = True
         warn(
             "gradient_release: gradients are freed during backward(), so that clip_grad_norm_ and the max_grad_norm of trainers (1.0 in "
-            "that of transformers, unless told otherwise) find no gradient and do nothing.  Turn them off; "
+            "that of transformers by default) find no gradient and do nothing.  Turn them off; "
             f"{instead_of_clipping(optimizer)}",
         )
 
@@ -72,8 +72,8 @@ def gradient_release(model: Module, optimizer: Optimizer) -> GradientRelease:
     """Steps each parameter of `model` during `backward()`, as its gradient arrives, and frees the gradient at once.
 
     The loop stays what it was: `backward()`, `optimizer.step()`, `scheduler.step()`; `optimizer.step()` now only marks the end
-    of a step.  Not to be had together with gradient accumulation, `max_grad_norm`, a GradScaler or several processes; clipping from
-    outside finds no gradient, of which a warning tells once.
+    of a step.  Gradient accumulation, `max_grad_norm`, a GradScaler and several processes are errors.  clip_grad_norm_ finds no
+    gradient; the first call in a process warns of that.
 
     >>> import torch, came_optim
     >>> model = torch.nn.Linear(4, 2)
@@ -94,7 +94,7 @@ def gradient_release(model: Module, optimizer: Optimizer) -> GradientRelease:
         )
     if optimizer._released is not None:
         raise RuntimeError("optimizer: its gradients are released already, expected remove() first")
-    check_options([from_group(optimizer.word, optimizer._all_fields(), group) for group in optimizer.param_groups], optimizer)
+    check_options([from_group(optimizer.algorithm, optimizer._all_fields(), group) for group in optimizer.param_groups], optimizer)
     own = {param for group in optimizer.param_groups for param in group["params"]}
     params = [param for param in model.parameters() if param.requires_grad]
     missing = [name for name, param in model.named_parameters() if param.requires_grad and param not in own]

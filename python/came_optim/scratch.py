@@ -1,7 +1,7 @@
-"""Scratch of steps: one block of memory for all optimizers that step on one device, in one stream, from one thread.
+"""Workspace that all optimizers share which step on one device, in one stream, from one thread.
 
-A step leaves nothing in it that a later one reads, and steps of one stream come one after the other, so that hundreds of
-optimizers of a parameter each need no more than the largest of them.  A block lives as long as somebody has stepped with it last.
+A step leaves nothing in it that a later one reads, and steps of one stream run one after the other.  So hundreds of optimizers of one
+parameter each need no more than the largest of them.  It lives as long as a binding that has stepped with it last.
 """
 
 from threading import local
@@ -13,10 +13,10 @@ from torch import Tensor
 
 
 class _Blocks(local):
-    """Those of this thread: another one may step at the same time, and on CUDA between two launches of ours."""
+    """Of this thread: another one may step at the same time, on CUDA even between two launches of a step."""
 
     def __init__(self) -> None:
-        self.known: "WeakValueDictionary[Tuple[Any, Optional[int]], Tensor]" = WeakValueDictionary()
+        self.of_stream: "WeakValueDictionary[Tuple[Any, Optional[int]], Tensor]" = WeakValueDictionary()
 
 
 _blocks = _Blocks()
@@ -29,7 +29,7 @@ def new(device: torch.device, size: int) -> Tensor:
 
 def block(device: torch.device, stream: Optional[int], size: int) -> Tensor:
     """At least so many bytes, to be used for steps of this stream and thread only."""
-    known = _blocks.known.get((device, stream))
-    if known is None or known.nbytes < size:
-        known = _blocks.known[device, stream] = new(device, size)
-    return known
+    found = _blocks.of_stream.get((device, stream))
+    if found is None or found.nbytes < size:
+        found = _blocks.of_stream[device, stream] = new(device, size)
+    return found

@@ -1,7 +1,7 @@
-"""The state of one parameter, and a watch over what is in it and over the memory of that.
+"""The state of one parameter, and whether its entries or their memory were replaced.
 
-Kernels keep addresses of state tensors from step to step.  Tensors may be changed in place at will; one that is replaced, as
-programs do that move state to the host and back, must be bound anew.
+Kernels keep addresses of state tensors from step to step.  A tensor may be changed in place.  If one is replaced, as programs do that
+move state to the host and back, the binding is made again.
 """
 
 from operator import attrgetter
@@ -16,32 +16,32 @@ _LAYOUT = (Tensor.data_ptr, Tensor.stride, Tensor.size, Tensor.storage_offset, a
 
 
 class Watch:
-    """Knows whether state that was bound has been replaced.
+    """Finds whether state that was bound has been replaced.
 
-    Before every step slots are asked whether they hold the very tensors that they held, and every tensor for its address,
-    shape, strides and type, and whether they lie inside its storage: an address alone proves nothing, since memory that was
-    freed may be handed out again.  As long as no storage has died, they are asked directly and not through their tensors.
+    Before every step it checks that slots hold the same tensor objects, that each tensor has the same address, shape, strides and type,
+    and that it lies inside its storage.  An address alone proves nothing, since freed memory may be allocated again.  While all storages
+    live, they are read directly and not through their tensors.
 
     Args:
-        slots: that are in use, each with state and a counter.
-        steps: what their counters are views of, so that the memory of these needs no look of its own.
+        slots: those in use, each with state and a counter.
+        steps: the tensor that their counters are views of; its memory is theirs.
     """
 
     def __init__(self, lender: Optional[Lender], slots: List[Any], states: List[Tensor], steps: Tensor) -> None:
-        self._notices: List[Any] = []  # alone, so that storages which tell refer to nothing that keeps memory alive
+        self._notices: List[Any] = []  # a list of its own: callbacks of storages hold nothing else
         self._looks: List[Any] = [Dicts(slots)]
         whole, counters = [*states, steps], [slot["step"] for slot in slots]
         if lender is None or steps.device != whole[0].device or steps.device.type not in ("cpu", "cuda"):
             self._looks += [_Layouts(whole), _Layouts(counters)]
             return
         storages = Storages(lender, list(map(Tensor.untyped_storage, whole)), self._notices)
-        if storages.can_tell():  # the addresses are known to lie inside
+        if storages.can_be_watched():  # Storages checks sizes, so that tensors need not
             self._looks += [_holder(lender.within, whole + counters), storages]
         else:
             self._looks += [_holder(lender.framework, whole), _holder(lender.within, counters)]
 
     def finds(self) -> bool:
-        """Whether anything was replaced, memory by `tensor.data = ...` or `share_memory_()` included."""
+        """Whether anything was replaced, memory included, as by `tensor.data = ...` or `share_memory_()`."""
         if not self._notices:
             try:
                 if all(look.holds() for look in self._looks):
@@ -78,11 +78,11 @@ def _holder(framework: Any, tensors: List[Tensor]) -> Holder:
 class Slot(Dict[str, Any]):
     """State by name.  Copies and pickles are plain dicts."""
 
-    __slots__ = ("known",)
+    __slots__ = ("complete",)
 
-    def __init__(self, entries: Any = (), known: Optional[FrozenSet[str]] = None) -> None:
+    def __init__(self, entries: Any = (), complete: Optional[FrozenSet[str]] = None) -> None:
         super().__init__(entries)
-        self.known = frozenset(self) if known is None else known  # entries that were complete; one may be missing no more
+        self.complete = frozenset(self) if complete is None else complete  # entries of which none may be missing
 
     def __reduce_ex__(self, protocol: Any) -> Tuple[Any, ...]:
         return dict, (dict(self),)
@@ -91,9 +91,9 @@ class Slot(Dict[str, Any]):
 def lacking(slot: Any, wanted: Sequence[str]) -> Optional[str]:
     """The first entry that a slot should have and has not; None for one that is complete, or has no state yet.
 
-    What options add later begins as zeros: it is not known to a slot that was complete without it.
+    What options add later begins as zeros: a slot was complete without it.
     """
     if not any(name in slot for name in wanted):
         return None
-    known = slot.known if isinstance(slot, Slot) else wanted
-    return next((name for name in wanted if name not in slot and name in known), None)
+    complete = slot.complete if isinstance(slot, Slot) else wanted
+    return next((name for name in wanted if name not in slot and name in complete), None)

@@ -157,13 +157,6 @@ came_status came_plan_step(const came_plan* plan, const came_step* step) {
   });
 }
 
-came_status came_plan_step_again(const came_plan* plan, const came_step* step) {
-  return guarded([&] {
-    const core::Plan& p = plan_of(plan);
-    core::run_step(p, checked_struct(step, "step"), core::Tensors::unchecked);
-  });
-}
-
 came_status came_estimate(const came_options* groups, int32_t group_count, const came_tensor_spec* tensors,
                           int64_t tensor_count, came_backend backend, came_memory* memory) {
   return guarded([&] {

@@ -52,7 +52,7 @@ void check_epsilons(const came_options& o, const Tensor& t) {
   const double least = t.dtype == DType::f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
   const auto check = [&](const char* name, double eps, double beta) {
     if (eps > 0 && eps * (1 - beta) < least) {
-      invalid(t.label, ": ", name, " is ", eps, ", expected at least ", least / (1 - beta), " beside ",
+      invalid(t.label, ": ", name, " is ", eps, ", expected at least ", least / (1 - beta), " for ",
               dtype_name(t.dtype), " parameters: statistics would round to 0");
     }
   };

@@ -171,9 +171,9 @@ void check_tensor(const came_tensor& given, const std::string& label, const char
   if (!empty) check_address(given.data, element_size(dtype), label, role);
 }
 
-void validate_step(const Plan& plan, const came_step& step, Tensors given) {
+void validate_step(const Plan& plan, const came_step& step, CheckTensors checked) {
   check_lists(plan, step);
-  if (given == Tensors::checked) check_tensors(plan, step);
+  if (checked == CheckTensors::yes) check_tensors(plan, step);
   const auto groups = static_cast<int64_t>(plan.groups.size());
   const auto tensors = static_cast<int64_t>(plan.tensors.size());
   if (step.step == nullptr) invalid("step: step is null, expected 1 or ", tensors, " counters");
@@ -197,7 +197,7 @@ void run_phase(const Plan& plan, int phase, const came_step& step) {
   plan.backend->run_phases(plan, {phase, 1}, step);
 }
 
-void run_step(const Plan& plan, const came_step& step, Tensors given) {
+void run_step(const Plan& plan, const came_step& step, CheckTensors checked) {
   if (plan.sharded) {
     const auto sharded =
         std::find_if(plan.tensors.begin(), plan.tensors.end(), [](const Tensor& t) { return t.sharded; });
@@ -206,7 +206,7 @@ void run_step(const Plan& plan, const came_step& step, Tensors given) {
             "came_plan_run_phase for each phase, with an all-reduce of came_plan_reduction between them");
   }
   const FloatMode mode;
-  validate_step(plan, step, given);
+  validate_step(plan, step, checked);
   plan.backend->run_phases(plan, {0, static_cast<int64_t>(plan.phases.size())}, step);
 }
 

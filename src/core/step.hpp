@@ -5,17 +5,17 @@
 
 namespace came::core {
 
-/// Whether the tensors of a step are looked at; of unchecked ones the caller says that they fit.
-enum class Tensors { checked, unchecked };
+/// Whether params, grads and states are checked.  Without it the caller vouches that they fit the plan.
+enum class CheckTensors { yes, no };
 
 /// Throws, naming the tensor and the argument, unless `step` fits the plan.
-void validate_step(const Plan& plan, const came_step& step, Tensors given = Tensors::checked);
+void validate_step(const Plan& plan, const came_step& step, CheckTensors checked = CheckTensors::yes);
 
 /// Validates and runs one phase.
 void run_phase(const Plan& plan, int phase, const came_step& step);
 
 /// Validates and runs all phases; refused for a sharded plan.
-void run_step(const Plan& plan, const came_step& step, Tensors given = Tensors::checked);
+void run_step(const Plan& plan, const came_step& step, CheckTensors checked = CheckTensors::yes);
 
 /// Throws unless a struct has this ABI's size.
 void check_struct(uint32_t given, size_t expected, const std::string& label, const char* role);

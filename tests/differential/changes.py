@@ -203,13 +203,13 @@ def _lost_entry(side, change):
 
 def _other_optimizer(side, change):
     """A checkpoint of another optimizer."""
-    from package import CLASSES
+    from came_optim.optimizers import BY_NAME
 
     word = change[1]
     if word == side.word or {word, side.word} == {"adam", "adamw"}:
         return
     copies = [torch.nn.Parameter(p.detach().clone()) for group in side.optimizer.param_groups for p in group["params"]]
-    other = CLASSES[word](copies)
+    other = BY_NAME[word](copies)
     for p in copies:
         p.grad = torch.ones_like(p)
     other.step()

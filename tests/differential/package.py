@@ -14,6 +14,7 @@ import numbers_of
 import oracle
 from ball import LERP, arithmetic_of
 from came_optim import native
+from came_optim.optimizers import BY_NAME
 from came_optim.options import from_group
 from formats import STORAGE
 from oracle import Wrong
@@ -22,7 +23,6 @@ import came_optim
 
 torch.set_num_threads(1)
 
-CLASSES = {"came": came_optim.CAME, "adafactor": came_optim.Adafactor, "adam": came_optim.Adam, "adamw": came_optim.AdamW, "lamb": came_optim.LAMB, "sm3": came_optim.SM3}
 TORCH = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 # What torch.optim's Adam has, too.
 SHARED = {"beta1", "beta2", "eps", "weight_decay", "maximize"}
@@ -92,7 +92,7 @@ class Side:
             members = [p for p, t in zip(self.params, self.tensors) if t.get("group", 0) == g]
             groups.append({"params": members, **arguments(self.word, options, rate)})
         try:
-            self.optimizer = CLASSES[self.word](groups, fused=fused)
+            self.optimizer = BY_NAME[self.word](groups, fused=fused)
             self.layout(self.members(), self.options())  # whether eps goes with the types of parameters
         except ERRORS as error:
             raise Refused(str(error)) from None
@@ -117,7 +117,7 @@ class Side:
         return [(p, g) for g, group in enumerate(self.optimizer.param_groups) for p in group["params"]]
 
     def options(self):
-        fields = CLASSES[self.word]._all_fields()
+        fields = BY_NAME[self.word]._all_fields()
         return [from_group(self.word, fields, group) for group in self.optimizer.param_groups]
 
     def layout(self, members, options):

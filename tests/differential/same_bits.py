@@ -15,6 +15,8 @@ import re
 import sys
 from multiprocessing import get_context
 
+from came_optim.native import ALGORITHMS
+
 SHAPES = [[7], [], [64, 64], [129, 65], [3, 1100], [900, 3], [2, 33, 20], [4, 3, 3, 5], [40, 8, 6], [0, 5], [1, 2048], [140, 1030]]
 TYPES = [("float32", None), ("float64", None), ("bfloat16", None), ("float16", None), ("bfloat16", "float32"), ("float32", "bfloat16")]
 CUTS = [[[0, [100]]], [[1, [300]]], [[0, [70]], [1, [300, 500]]]]
@@ -36,8 +38,8 @@ OPTIONS = {
 
 
 def cases():
-    for word, sets in OPTIONS.items():
-        for options in [{}, *COMMON, *sets]:
+    for word in ALGORITHMS:
+        for options in [{}, *COMMON, *OPTIONS[word]]:
             stores = not options or "momentum_dtype" in options or "stochastic_rounding" in options
             for dtype, grad_dtype in TYPES if stores else TYPES[:3]:
                 cuts = CUTS if dtype == "float32" and grad_dtype is None and (stores or "max_grad_norm" in options) else []

@@ -17,6 +17,8 @@ import fuzz
 import plan
 from oracle import Wrong
 
+from came_optim.native import ALGORITHMS
+
 BACKEND = os.environ.get("CAME_DIFFERENTIAL_BACKEND", "cpu")
 EMULATED = BACKEND == "emulated"
 CASES = {"plan": 150 if EMULATED else 600, "package": 300}
@@ -41,7 +43,7 @@ def test_drawn_cases_hold(level):
     # A fuzzer that looks at nothing finds nothing.
     assert fuzzer.seen["refused"] < fuzzer.seen["cases"] / 5, fuzzer.reason
     assert fuzzer.tally["free"] < fuzzer.tally["checked"] / 4
-    assert all(fuzzer.seen[word] > 0 for word in ("came", "adafactor", "adam", "adamw", "lamb", "sm3"))
+    assert all(fuzzer.seen[word] > 0 for word in ALGORITHMS)
 
 
 def stepped(word, options):
@@ -61,7 +63,7 @@ def stepped(word, options):
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum_dtype": "int8"}, {"momentum_dtype": "int4"}, {"momentum_dtype": "bf16"}], ids=str)
-@pytest.mark.parametrize("word", ["came", "adafactor", "adam", "adamw", "lamb", "sm3"])
+@pytest.mark.parametrize("word", ALGORITHMS)
 def test_the_oracle_notices_any_number_that_is_a_little_off(word, options):
     """By a hundred-thousandth of f32 numbers, two units of bf16, two codes: in each array that a step writes."""
     case, rank, step, before, after = stepped(word, options)

@@ -14,12 +14,14 @@ import traceback
 import torch
 
 import came_optim
+from came_optim.optimizers import BY_NAME
+
 
 def adafactor(params, **options):
     return came_optim.Adafactor(params, **{"relative_step": False, "scale_parameter": False, "beta1": 0.9, **options})
 
 
-CLASSES = [came_optim.CAME, adafactor, came_optim.Adam, came_optim.AdamW, came_optim.LAMB, came_optim.SM3]
+CLASSES = list({**BY_NAME, "adafactor": adafactor}.values())
 SHAPES = [(64, 96), (33, 7), (5,), (), (8, 4, 3, 3), (1, 300), (130, 2050)]
 
 

@@ -3,28 +3,25 @@
 import torch
 from torch import nn
 
-import came_optim
+from came_optim.optimizers import BY_NAME
 
 # On a machine that other tests keep busy, a second one makes every tiny step wait for a time slice.
 torch.set_num_threads(1)
 
 # Each optimizer with a set of arguments that gives it a momentum.
-OPTIMIZERS = {
-    "came": (came_optim.CAME, {"lr": 1e-3}),
-    "adafactor": (came_optim.Adafactor, {"beta1": 0.9}),
-    "adam": (came_optim.Adam, {"lr": 1e-3}),
-    "adamw": (came_optim.AdamW, {"lr": 1e-3}),
-    "lamb": (came_optim.LAMB, {"lr": 1e-3}),
-    "sm3": (came_optim.SM3, {"lr": 1e-2}),
-}
+OPTIMIZERS = {name: (cls, {"adafactor": {"beta1": 0.9}, "sm3": {"lr": 1e-2}}.get(name, {"lr": 1e-3})) for name, cls in BY_NAME.items()}
 SHAPES = [(7, 13), (1, 37), (5, 1), (31,), (1,), (), (8, 3, 3, 3), (3, 300), (2, 65, 66), (0,), (0, 5)]
 MOMENTA = [None, "bf16", "int8", "int4"]
 # Spacing of numbers around 1, relative.
 EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
 
+# How far kernels and loop may be apart, in units of the last place of the displacement: they add up in other orders, which is a few
+# units for sums of numbers of one sign and some ten for the direction of a step.
+UNITS = 64
 
-def make(word, params, **options):
-    cls, arguments = OPTIMIZERS[word]
+
+def make(algorithm, params, **options):
+    cls, arguments = OPTIMIZERS[algorithm]
     return cls(params, **{**arguments, **options})
 
 
@@ -43,6 +40,19 @@ def run(optimizer, params, steps, first=0):
     for step in range(first, first + steps):
         set_gradients(params, step)
         optimizer.step()
+
+
+def assert_as_the_loop(p, q, origin, steps):
+    """Kernels and loop end at p and q: apart by the order of sums, and by one rounding of the parameter at each step."""
+    if p.numel():
+        moved, largest = (q - origin).abs().max(), max(q.abs().max(), origin.abs().max())
+        assert (p - q).abs().max() <= EPSILON[p.dtype] * (UNITS * moved + steps * largest), tuple(p.shape)
+
+
+def assert_as_torchs_adam(p, q, steps):
+    """A step of Adam rounds some thirteen times: three for each moment, two corrections, a root, a sum, a quotient, a product, and
+    the decay and the move of the parameter.  None is by more than half a unit of the parameter's largest element, as updates are smaller."""
+    assert (p - q).abs().max() <= 13 * steps * EPSILON[p.dtype] / 2 * q.abs().max()
 
 
 def same(a, b):

@@ -18,10 +18,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import came_optim
+from came_optim import CAME, LAMB, SM3, Adafactor, Adam, AdamW
 from came_optim.options import from_group
-
-CAME, Adafactor, Adam, AdamW, LAMB, SM3 = (getattr(came_optim, name) for name in ("CAME", "Adafactor", "Adam", "AdamW", "LAMB", "SM3"))
 
 
 def weight():
@@ -135,7 +133,7 @@ def made(cls, arguments, in_group=False):
         except (ValueError, TypeError) as error:
             return None, error
     assert all(is_plain(value) or isinstance(value, torch.Tensor) for name, value in group.items() if name != "params")
-    return group, from_group(cls.word, cls._all_fields(), group)
+    return group, from_group(cls.algorithm, cls._all_fields(), group)
 
 
 def refused(error, name):

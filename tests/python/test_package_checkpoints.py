@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
-from package import MOMENTA, OPTIMIZERS, Convolutions, make, parameters, run, same, same_states, seeded, set_gradients
+from package import MOMENTA, OPTIMIZERS, Convolutions, assert_as_the_loop, make, parameters, run, same, same_states, seeded, set_gradients
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
@@ -37,10 +37,10 @@ def through_safetensors(state_dict):
 WAYS = {"memory": lambda s: s, "torch.save": through_torch, "safetensors": through_safetensors}
 
 
-def resume(word, dtype, way, **options):
+def resume(algorithm, dtype, way, **options):
     """An optimizer that ran six steps, and one that ran three and was loaded into another for the rest."""
     params, others = parameters(dtype), parameters(dtype)
-    straight, first, second = (make(word, p, **options) for p in (params, others, others))
+    straight, first, second = (make(algorithm, p, **options) for p in (params, others, others))
     run(straight, params, 6)
     run(first, others, 3)
     second.load_state_dict(way(first.state_dict()))
@@ -51,30 +51,36 @@ def resume(word, dtype, way, **options):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("momentum_dtype", MOMENTA)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_resuming_changes_no_bit(word, dtype, momentum_dtype, way):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_resuming_changes_no_bit(algorithm, dtype, momentum_dtype, way):
     options = {"momentum_dtype": momentum_dtype, "stochastic_rounding": True}
-    straight, second, params, others = resume(word, dtype, WAYS[way], **options)
+    straight, second, params, others = resume(algorithm, dtype, WAYS[way], **options)
     assert all(same(p, q) for p, q in zip(params, others))
     assert same_states(straight.state_dict(), second.state_dict())
 
 
-@pytest.mark.parametrize("word", ["adam", "adamw", "lamb"])
-def test_resuming_a_coded_second_moment_changes_no_bit(word):
-    straight, second, params, others = resume(word, torch.bfloat16, through_torch, second_moment_dtype="int8")
+@pytest.mark.parametrize("algorithm", ["adam", "adamw", "lamb"])
+def test_resuming_a_coded_second_moment_changes_no_bit(algorithm):
+    straight, second, params, others = resume(algorithm, torch.bfloat16, through_torch, second_moment_dtype="int8")
     assert all(same(p, q) for p, q in zip(params, others))
     assert same_states(straight.state_dict(), second.state_dict())
 
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_loop_and_kernels_resume_each_other(fused):
-    params = parameters(torch.float64)
-    first, second = came_optim.CAME(params, fused=fused), came_optim.CAME(params, fused=not fused)
+    """In steps that a third optimizer makes without changing over."""
+    params, others = parameters(torch.float64), parameters(torch.float64)
+    start = [p.detach().clone() for p in params]
+    first, second, straight = (came_optim.CAME(ps, fused=f) for ps, f in ((params, fused), (params, not fused), (others, fused)))
     run(first, params, 2)
     second.load_state_dict(first.state_dict())
     second.param_groups[0]["fused"] = not fused
     run(second, params, 1, first=2)
-    assert int(second.state[params[0]]["step"]) == 3
+    run(straight, others, 3)
+    assert [binding.kernels for binding in (*second._bindings, *straight._bindings)] == [not fused, fused]
+    for p, q, origin in zip(params, others, start):
+        assert_as_the_loop(p, q, origin, 3)
+        assert second.state[p].keys() == straight.state[q].keys() and second.state[p]["step"] == straight.state[q]["step"] == 3
 
 
 class Model(nn.Module):
@@ -84,17 +90,17 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("momentum_dtype", [None, "int8"])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_distributed_checkpoints_change_no_bit(word, momentum_dtype, tmp_path):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_distributed_checkpoints_change_no_bit(algorithm, momentum_dtype, tmp_path):
     model, other = Model(torch.bfloat16), Model(torch.bfloat16)
     params, others = list(model.parameters()), list(other.parameters())
     options = {"momentum_dtype": momentum_dtype, "stochastic_rounding": True}
-    straight, first = make(word, params, **options), make(word, others, **options)
+    straight, first = make(algorithm, params, **options), make(algorithm, others, **options)
     run(straight, params, 6)
     run(first, others, 3)
     dcp.save({"o": get_optimizer_state_dict(other, first)}, checkpoint_id=tmp_path)
     first.zero_grad()  # where there are gradients, torch makes no state to load into
-    second = make(word, others, **options)
+    second = make(algorithm, others, **options)
     before = [p.detach().clone() for p in others]
     state = {"o": get_optimizer_state_dict(other, second)}  # makes state by a step with zero rate and gradients
     assert all(same(p, q) for p, q in zip(others, before))

@@ -16,25 +16,25 @@ def fresh():
     torch._dynamo.reset()
 
 
-def compare(word, backend, **options):
+def compare(algorithm, backend, **options):
     sides = [parameters(torch.bfloat16, SHAPES) for _ in range(2)]
-    eager, other = (make(word, params, **options) for params in sides)
+    eager, other = (make(algorithm, params, **options) for params in sides)
     compiled = torch.compile(lambda: other.step(), backend=backend)
     for step in range(4):
         for params, one in zip(sides, (eager.step, compiled)):
             set_gradients(params, step)
             one()
         for optimizer in (eager, other):
-            if word != "adafactor":
+            if algorithm != "adafactor":
                 optimizer.param_groups[0]["lr"] *= 0.7
     assert all(same(p, q) for p, q in zip(*sides))
     assert same_states(eager.state_dict(), other.state_dict())
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_compiled_step_equals_eager(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_compiled_step_equals_eager(algorithm):
     backend = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    compare(word, backend, momentum_dtype="int8", stochastic_rounding=True)
+    compare(algorithm, backend, momentum_dtype="int8", stochastic_rounding=True)
     # One graph, which changing rates do not compile again, with the operator in it.
     assert backend.frame_count == 1
     assert [node.target for node in backend.graphs[0].graph.nodes].count(torch.ops.came_optim.step.default) == 1
@@ -68,10 +68,10 @@ def test_the_loop_steps_outside_the_graph():
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_operator_keeps_its_promises(word, scaled):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_operator_keeps_its_promises(algorithm, scaled):
     params = parameters(torch.float32, SHAPES)
-    optimizer = make(word, params)
+    optimizer = make(algorithm, params)
     run(optimizer, params, 1)
     (binding,) = optimizer._bindings
     scalars = (torch.tensor(2.0), torch.tensor(0.0)) if scaled else (None, None)
@@ -85,6 +85,6 @@ def test_operator_keeps_its_promises(word, scaled):
             torch.tensor([1e-3], dtype=torch.float64),
             ops.pack(binding.options),
             *scalars,
-            ops.describe(word, binding),
+            ops.describe(algorithm, binding),
         ),
     )

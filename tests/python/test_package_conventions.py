@@ -13,10 +13,10 @@ import came_optim
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_gradients_are_never_written(word, fused):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_gradients_are_never_written(algorithm, fused):
     params = parameters(torch.bfloat16)
-    optimizer = make(word, params, fused=fused, maximize=True, max_grad_norm=0.1)
+    optimizer = make(algorithm, params, fused=fused, maximize=True, max_grad_norm=0.1)
     set_gradients(params, 0)
     grads = [p.grad for p in params]
     before = [raw(g) for g in grads]
@@ -83,15 +83,15 @@ def test_a_scheduler_changes_the_rate():
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_options_are_read_at_each_step(word, fused):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_options_are_read_at_each_step(algorithm, fused):
     """Changing one makes a new plan and leaves the state as it is: as one that was made so and took the state over."""
     changed = {"weight_decay": 0.3, "maximize": True, "cautious": True}
     params, others = parameters(torch.float32), parameters(torch.float32)
-    optimizer, first = make(word, params, fused=fused), make(word, others, fused=fused)
+    optimizer, first = make(algorithm, params, fused=fused), make(algorithm, others, fused=fused)
     run(optimizer, params, 2)
     run(first, others, 2)
-    second = make(word, others, fused=fused)
+    second = make(algorithm, others, fused=fused)
     second.load_state_dict(first.state_dict())
     for o in (optimizer, second):
         o.param_groups[0].update(changed)
@@ -212,10 +212,10 @@ def test_state_that_is_replaced_is_followed_in_whatever_mapping(mapping):
     assert int(optimizer.state[params[0]]["step"]) == 4
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_grad_scaler_unscales_and_skips(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_grad_scaler_unscales_and_skips(algorithm):
     scaled, plain = parameters(torch.float32), parameters(torch.float32)
-    optimizer, twin = make(word, scaled), make(word, plain)
+    optimizer, twin = make(algorithm, scaled), make(algorithm, plain)
     assert optimizer._step_supports_amp_scaling
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
     scaler.scale(torch.ones(()))
@@ -256,10 +256,10 @@ def test_grad_scaler_serves_the_loop_itself():
 
 
 @pytest.mark.parametrize("copier", [copy.deepcopy, lambda o: torch.load(save(o), weights_only=False)])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_copies_go_on_alike(word, copier):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_copies_go_on_alike(algorithm, copier):
     params = parameters(torch.bfloat16)
-    optimizer = make(word, params)
+    optimizer = make(algorithm, params)
     run(optimizer, params, 3)
     other = copier(optimizer)
     others = other.param_groups[0]["params"]
@@ -300,13 +300,13 @@ def test_nothing_warns():
 
 
 @pytest.mark.parametrize("fused", (None, False))
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_a_parameter_given_twice_is_stepped_once(word, fused):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_a_parameter_given_twice_is_stepped_once(algorithm, fused):
     def stepped(times):
         params = parameters(torch.float32)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of duplicates
-            optimizer = make(word, params * times, fused=fused)
+            optimizer = make(algorithm, params * times, fused=fused)
         run(optimizer, params, 3)
         assert all(optimizer.state[p]["step"] == 3 for p in params)
         return params

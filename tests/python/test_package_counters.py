@@ -22,10 +22,10 @@ def counts(optimizer):
 
 
 @pytest.mark.parametrize("fused", [None, False])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_counters_pass_the_edge_of_float32(word, fused):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_counters_pass_the_edge_of_float32(algorithm, fused):
     params = parameters(torch.float32, SHAPES)
-    optimizer = make(word, params, fused=fused)
+    optimizer = make(algorithm, params, fused=fused)
     run(optimizer, params, 1)
     for slot in optimizer.state.values():
         slot["step"].fill_(EDGE - 2)
@@ -124,23 +124,23 @@ def test_counters_are_exact_whatever_the_default_type(count, given, fused, defau
 
 
 @pytest.mark.parametrize("fused", [None, False])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_defaults_change_no_bit(word, fused, default_dtype):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_defaults_change_no_bit(algorithm, fused, default_dtype):
     params, others = parameters(torch.float32, SHAPES), parameters(torch.float32, SHAPES)
     options = {"max_grad_norm": 1.0, "momentum_dtype": "int8"}
-    run(make(word, params, fused=fused, **options), params, 3)
+    run(make(algorithm, params, fused=fused, **options), params, 3)
     torch.set_default_dtype(torch.float32)
-    run(make(word, others, fused=fused, **options), others, 3)
+    run(make(algorithm, others, fused=fused, **options), others, 3)
     assert all(same(p, q) for p, q in zip(params, others))
 
 
 @pytest.mark.parametrize("fused", [None, False])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_a_default_device_changes_nothing(word, fused):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_a_default_device_changes_nothing(algorithm, fused):
     """The first step, a checkpoint, released and compiled steps."""
     params, others = parameters(torch.float32, SHAPES), parameters(torch.float32, SHAPES)
     options = {"max_grad_norm": 1.0, "momentum_dtype": "int8", "stochastic_rounding": True}
-    optimizer, twin = make(word, params, fused=fused, **options), make(word, others, fused=fused, **options)
+    optimizer, twin = make(algorithm, params, fused=fused, **options), make(algorithm, others, fused=fused, **options)
     for step in range(3):
         for ps in (params, others):
             set_gradients(ps, step)

@@ -82,25 +82,25 @@ def test_an_option_of_a_group_is_checked_when_it_is_added_and_when_it_changes():
         run(optimizer, optimizer.param_groups[0]["params"], 1)
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_forbidden_combinations_raise_as_in_torch(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_forbidden_combinations_raise_as_in_torch(algorithm):
     with pytest.raises(RuntimeError, match="`fused` and `foreach` cannot be `True` together"):
-        make(word, weight(), fused=True, foreach=True)
+        make(algorithm, weight(), fused=True, foreach=True)
     with pytest.raises(RuntimeError, match="`fused` does not support `differentiable`"):
-        make(word, weight(), fused=True, differentiable=True)
+        make(algorithm, weight(), fused=True, differentiable=True)
     with pytest.raises(RuntimeError, match="`capturable` needs the kernels"):
-        make(word, weight(), fused=False, capturable=True)
-    if word != "adafactor":
+        make(algorithm, weight(), fused=False, capturable=True)
+    if algorithm != "adafactor":
         with pytest.raises(ValueError, match="lr as a Tensor is not supported for capturable=False and foreach=True"):
-            make(word, weight(), lr=torch.tensor(1e-3), foreach=True)
+            make(algorithm, weight(), lr=torch.tensor(1e-3), foreach=True)
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
 @pytest.mark.parametrize("dtype, device", [(torch.float32, "meta"), (torch.int32, "cpu")])
-def test_fused_is_for_floats_in_memory_once_there_is_something_to_step(word, dtype, device):
+def test_fused_is_for_floats_in_memory_once_there_is_something_to_step(algorithm, dtype, device):
     """At the first step with a gradient, as in torch: a model on the meta device gets its memory after the optimizer is made."""
     param = nn.Parameter(torch.ones(2, dtype=dtype, device=device), requires_grad=False)
-    optimizer = make(word, [param], fused=True)
+    optimizer = make(algorithm, [param], fused=True)
     optimizer.step()
     param.grad = torch.ones_like(param)
     with pytest.raises(RuntimeError, match=f"`fused=True` requires all the params to be floating point Tensors .* {dtype} on {device}"):
@@ -108,10 +108,10 @@ def test_fused_is_for_floats_in_memory_once_there_is_something_to_step(word, dty
     assert not optimizer.state
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_a_tensor_rate_of_two_is_refused_before_parameters_are_looked_at(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_a_tensor_rate_of_two_is_refused_before_parameters_are_looked_at(algorithm):
     with pytest.raises(ValueError, match="Tensor lr must be 1-element"):
-        make(word, None, lr=torch.tensor([0.001, 0.001]))
+        make(algorithm, None, lr=torch.tensor([0.001, 0.001]))
 
 
 @pytest.mark.parametrize("fused", [None, False])
@@ -228,9 +228,9 @@ class FlatParameter(nn.Parameter):
     ],
 )
 def test_flat_parameters_are_refused_with_advice(flat):
-    for word in ("came", "adafactor", "lamb", "sm3"):
+    for algorithm in ("came", "adafactor", "lamb", "sm3"):
         with pytest.raises(RuntimeError, match="flat piece of several .*use data parallelism .*came_optim.AdamW"):
-            make(word, [flat()])
+            make(algorithm, [flat()])
     came_optim.AdamW([flat()])  # to it a piece is as good as the whole
 
 

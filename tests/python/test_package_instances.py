@@ -16,10 +16,10 @@ def blocks_of(optimizers):
     return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_an_optimizer_for_each_parameter_steps_as_one_for_all(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_an_optimizer_for_each_parameter_steps_as_one_for_all(algorithm):
     params, others = parameters(torch.float32), parameters(torch.float32)
-    each, together = [make(word, [p]) for p in params], make(word, others)
+    each, together = [make(algorithm, [p]) for p in params], make(algorithm, others)
     for step in range(3):
         set_gradients(params, step)
         set_gradients(others, step)
@@ -45,7 +45,7 @@ def test_optimizers_of_a_thread_share_their_scratch():
         for _ in range(2):
             for p, optimizer in zip(params, optimizers):
                 run(optimizer, [p], 1)
-        known = scratch._blocks.known
+        known = scratch._blocks.of_stream
         found = blocks_of(optimizers), [sum(b.nbytes for b in o._bindings[0].buffers) for o in optimizers], len(known)
         del optimizers, optimizer
         gc.collect()

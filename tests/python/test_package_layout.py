@@ -6,8 +6,12 @@ import re
 
 import pytest
 
+import came_optim
 from came_optim import layout, native
+from came_optim.library import library
+from came_optim.loop import _STEPS
 from came_optim.native import ALGORITHMS, CHOICES, FLAGS, REALS, Spec
+from came_optim.optimizers import BY_NAME
 
 SHAPES = [(), (1,), (7,), (128,), (300,), (0,), (1, 1), (7, 13), (3, 300), (256, 1), (1, 257), (0, 5), (5, 0), (2, 65, 66), (2, 0, 3), (64, 2, 2)]
 SHAPES += [(8, 3, 3, 3), (16, 8, 1, 1), (2, 3, 4, 129), (3, 3, 3, 8, 8), (1, 1, 1)]
@@ -38,12 +42,12 @@ def fields(options):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("word", ALGORITHMS)
-def test_state_and_views_are_those_of_the_library(word, dtype):
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_state_and_views_are_those_of_the_library(algorithm, dtype):
     specs = [Spec(shape, dtype, id=k) for k, shape in enumerate(SHAPES)]
-    names, values = zip(*{**LAYOUTS[word], "momentum_dtype": MOMENTA}.items())
+    names, values = zip(*{**LAYOUTS[algorithm], "momentum_dtype": MOMENTA}.items())
     for chosen in itertools.product(*values):
-        options = native.options(word, **dict(zip(names, chosen)))
+        options = native.options(algorithm, **dict(zip(names, chosen)))
         ours, theirs = said(layout.Layout, [options], specs), said(native.Plan, [options], specs)
         if isinstance(theirs, str):  # f64 momentum beside narrower parameters
             assert ours == theirs
@@ -60,46 +64,52 @@ def test_groups_of_parameters_have_their_own_options():
     assert ours.states == theirs.states and [ours.view(k) for k in range(4)] == [theirs.view(k) for k in range(4)]
 
 
-@pytest.mark.parametrize("word", ALGORITHMS)
-def test_defaults_are_those_of_the_library(word):
-    assert fields(layout.options(word)) == fields(native.options(word))
+def test_algorithms_are_those_of_the_library_and_each_has_a_class():
+    names = itertools.takewhile(lambda name: name, map(library().came_algorithm_name, itertools.count()))
+    assert [name.decode() for name in names] == list(ALGORITHMS) == list(BY_NAME) == list(_STEPS)
+    assert [cls.__name__ for cls in BY_NAME.values()] == came_optim.__all__[: len(BY_NAME)]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_defaults_are_those_of_the_library(algorithm):
+    assert fields(layout.options(algorithm)) == fields(native.options(algorithm))
 
 
 NUMBERS = [-math.inf, -1.0, -1e-300, 0.0, 1e-300, 1e-40, 1e-30, 0.5, 1 - 2**-53, 1.0, 1.5, 1e300, math.inf, math.nan]
 
 
-@pytest.mark.parametrize("word", ALGORITHMS)
-def test_every_value_of_every_option_is_taken_or_refused_as_the_library_does(word):
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_value_of_every_option_is_taken_or_refused_as_the_library_does(algorithm):
     cases = [{name: value} for name in REALS for value in NUMBERS]
     cases += [{name: value} for name in FLAGS for value in (-1, 0, 1, 2)]
     cases += [{name: value} for name in CHOICES for value in range(-1, 11)]
     cases += [{"warmup_init": 1, "relative_step": 1}, {"cautious": 1, "beta1": 0.0}, {"seed": 2**64 - 1}]
     refused = 0
     for case in cases:
-        ours, theirs = said(layout.validate, layout.options(word, **case)), said(native.validate, native.options(word, **case))
+        ours, theirs = said(layout.validate, layout.options(algorithm, **case)), said(native.validate, native.options(algorithm, **case))
         assert ours == theirs, case
         refused += theirs is not None
     assert len(cases) / 4 < refused < len(cases)
 
 
-@pytest.mark.parametrize("word", ALGORITHMS)
-def test_texts_are_understood_as_the_library_does(word):
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_texts_are_understood_as_the_library_does(algorithm):
     texts = ["1", "0", "true", "false", "True", "", "x", "0.5", "1e-3", "-1", "nan", "auto", "last_two", "fold", "int8", "f32", "bf16", "default", "i64"]
     for name in (*REALS, *FLAGS, *CHOICES, "seed", "beta4", "struct"):
         for text in texts:
-            ours, theirs = (said(lambda: fields(of.options(word, **{name: text}))) for of in (layout, native))
+            ours, theirs = (said(lambda: fields(of.options(algorithm, **{name: text}))) for of in (layout, native))
             assert ours == theirs, (name, text)
     assert said(layout.options, "lion") == said(native.options, "lion")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_epsilons_that_would_round_to_nothing_are_refused_alike(dtype):
-    for word, name, eps, beta2 in itertools.product(
+    for algorithm, name, eps, beta2 in itertools.product(
         ("came", "adafactor"), ("eps1", "eps2"), (0.0, 5e-324, 1e-300, 1e-42, 1e-38, 1e-36, 1e-30), (0.0, 0.999)
     ):
-        options = native.options(word, **{name: eps}, beta2=beta2)
+        options = native.options(algorithm, **{name: eps}, beta2=beta2)
         ours, theirs = (said(lambda: of([options], [Spec((2, 3), dtype)]) and None) for of in (layout.Layout, native.Plan))
-        assert ours == theirs, (word, name, eps)
+        assert ours == theirs, (algorithm, name, eps)
 
 
 def test_shapes_too_large_to_count_and_other_types_are_refused():

@@ -152,7 +152,7 @@ def test_dlpack_is_refused_where_torch_has_none(monkeypatch):
 
 def test_storages_that_die_are_asked_for_through_their_tensors(monkeypatch):
     """As of a torch that makes another object for each who asks."""
-    monkeypatch.setattr(Storages, "can_tell", lambda self: False)
+    monkeypatch.setattr(Storages, "can_be_watched", lambda self: False)
     params = made(torch.float32)
     optimizer = came_optim.AdamW(params)
     optimizer.step()

@@ -1,33 +1,31 @@
 """The kernels equal the loop: every optimizer, option, type and kind of tensor.
 
-Both do the same arithmetic in the same type, but add up in other orders: a few units in the last place for sums of numbers of
-one sign, some ten for the direction of a step, of which some more cancel in the displacement of 20 steps.  The parameter is
-rounded at each step besides.  Results in 16 bits or codes differ only where such a difference meets the border between two.
+Both do the same arithmetic in the same type, but add up in other orders: package.UNITS.  The parameter is rounded at each step
+besides.  Results in 16 bits or codes differ only where such a difference meets the border between two.
 """
 
 import pytest
 import torch
-from package import EPSILON, MOMENTA, OPTIMIZERS, SHAPES, make, parameters, run, set_gradients
+from package import EPSILON, MOMENTA, OPTIMIZERS, SHAPES, UNITS, make, parameters, run, same, set_gradients
 
 import came_optim
 
 STEPS = 20
-UNITS = 64  # of the last place of the displacement
 NARROW = (torch.bfloat16, torch.float16)
 
 
-def pair(word, dtype, steps=STEPS, prepare=lambda params: params, **options):
+def pair(algorithm, dtype, steps=STEPS, prepare=lambda params: params, **options):
     """The kernels' optimizer and the loop's after some steps, with their parameters and where these began."""
     sides = [prepare(parameters(dtype)) for _ in range(2)]
     start = [p.detach().double().clone() for p in sides[0]]
-    optimizers = [make(word, sides[0], fused=True, **options), make(word, sides[1], fused=False, **options)]
+    optimizers = [make(algorithm, sides[0], fused=True, **options), make(algorithm, sides[1], fused=False, **options)]
     for optimizer, params in zip(optimizers, sides):
         run(optimizer, params, steps)
     return optimizers, sides, start
 
 
-def compare(word, dtype, **options):
-    optimizers, sides, start = pair(word, dtype, **options)
+def compare(algorithm, dtype, **options):
+    optimizers, sides, start = pair(algorithm, dtype, **options)
     arithmetic = EPSILON[torch.float64 if dtype == torch.float64 else torch.float32]
     differing = count = 0
     for p, q, origin in zip(*sides, start):
@@ -66,31 +64,31 @@ def compare_states(ours, theirs, statistics, instability):
 
 
 @pytest.mark.parametrize("dtype", EPSILON, ids=str)
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_every_type(word, dtype):
-    compare(word, dtype, weight_decay=0.1)
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_every_type(algorithm, dtype):
+    compare(algorithm, dtype, weight_decay=0.1)
 
 
 @pytest.mark.parametrize("momentum_dtype", MOMENTA[1:])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_every_momentum(word, momentum_dtype):
-    compare(word, torch.float32, momentum_dtype=momentum_dtype)
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_every_momentum(algorithm, momentum_dtype):
+    compare(algorithm, torch.float32, momentum_dtype=momentum_dtype)
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_stochastic_rounding_draws_the_same_numbers(word, dtype):
-    compare(word, dtype, stochastic_rounding=True, momentum_dtype="bf16", seed=7)
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_stochastic_rounding_draws_the_same_numbers(algorithm, dtype):
+    compare(algorithm, dtype, stochastic_rounding=True, momentum_dtype="bf16", seed=7)
 
 
 @pytest.mark.parametrize("options", [{"cautious": True}, {"maximize": True}, {"max_grad_norm": 1.0}], ids=str)
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_every_shared_option(word, options):
-    compare(word, torch.float64, **options)
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_every_shared_option(algorithm, options):
+    compare(algorithm, torch.float64, **options)
 
 
 @pytest.mark.parametrize(
-    "word, options",
+    "algorithm, options",
     [
         ("came", {"bias_correction": False}),
         ("came", {"confidence_1d": True}),
@@ -111,8 +109,8 @@ def test_every_shared_option(word, options):
     ],
     ids=str,
 )
-def test_every_option_of_its_own(word, options):
-    compare(word, torch.float64, **options)
+def test_every_option_of_its_own(algorithm, options):
+    compare(algorithm, torch.float64, **options)
 
 
 @pytest.mark.parametrize("warmup_init", [True, False])
@@ -141,12 +139,12 @@ def strided(params):
     return made
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_strided_parameters_step_as_contiguous_ones(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_strided_parameters_step_as_contiguous_ones(algorithm):
     """Bit for bit: rows and columns are those of the logical tensor, whatever the order of its memory."""
     dense, loose = parameters(torch.float32), strided(parameters(torch.float32))
     assert sum(not p.is_contiguous() for p in loose) >= 3
-    optimizers = make(word, dense), make(word, loose)
+    optimizers = make(algorithm, dense), make(algorithm, loose)
     for step in range(5):
         for optimizer, params in zip(optimizers, (dense, loose)):
             set_gradients(params, step)
@@ -196,17 +194,17 @@ HYPERPARAMETERS = {
 }
 
 
-@pytest.mark.parametrize("word, name", [(word, name) for word, names in HYPERPARAMETERS.items() for name in names])
-def test_loop_is_differentiable_by_every_number(word, name):
+@pytest.mark.parametrize("algorithm, name", [(algorithm, name) for algorithm, names in HYPERPARAMETERS.items() for name in names])
+def test_loop_is_differentiable_by_every_number(algorithm, name):
     """The derivative of two steps by a hyperparameter that is a tensor, against a difference."""
-    value = HYPERPARAMETERS[word][name]
+    value = HYPERPARAMETERS[algorithm][name]
     several = isinstance(value, tuple)
     point = torch.tensor(value if several else [value], dtype=torch.float64)
 
     def stepped(at):
         theta = torch.linspace(1, 2, 6, dtype=torch.float64).reshape(2, 3).requires_grad_().clone()
         given = tuple(at.unbind()) if several else at[0]
-        optimizer = make(word, [theta], **{"lr": 0.1, **HYPERPARAMETERS[word], name: given}, differentiable=True)
+        optimizer = make(algorithm, [theta], **{"lr": 0.1, **HYPERPARAMETERS[algorithm], name: given}, differentiable=True)
         for step in range(2):
             theta.grad = torch.linspace(-1, 2 + step, 6, dtype=torch.float64).reshape(2, 3)
             optimizer.step()
@@ -233,31 +231,30 @@ def test_a_norm_has_no_derivative():
 @pytest.mark.parametrize("fused", [True, False])
 def test_betas_that_are_tensors_may_change_in_place(fused):
     params, fixed = parameters(torch.float32), parameters(torch.float32)
-    beta = torch.tensor(0.9)
-    optimizers = came_optim.Adam(params, betas=(beta, torch.tensor(0.999)), fused=fused), came_optim.Adam(fixed, fused=fused)
+    beta, beta2 = torch.tensor(0.9), torch.tensor(0.999)
+    optimizers = [came_optim.Adam(ps, betas=betas, fused=fused) for ps, betas in ((params, (beta, beta2)), (fixed, (float(beta), float(beta2))))]
     for optimizer, others, value in zip(optimizers, (params, fixed), (beta, None)):
         run(optimizer, others, 1)
         if value is None:
-            optimizer.param_groups[0]["betas"] = (float(torch.tensor(0.5)), float(torch.tensor(0.999)))
+            optimizer.param_groups[0]["betas"] = (0.5, float(beta2))
         else:
             value.fill_(0.5)
         run(optimizer, others, 1, first=1)
-    # The first steps had betas that differ by their rounding to f32.
-    assert all(torch.allclose(p, q, rtol=1e-5, atol=1e-6) for p, q in zip(params, fixed))
+    assert all(same(p, q) for p, q in zip(params, fixed))
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_loop_is_differentiable(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_loop_is_differentiable(algorithm):
     """The derivative of one step by its learning rate, against a difference."""
     options = {"lr": torch.tensor(0.01, dtype=torch.float64, requires_grad=True)}
-    if word == "adafactor":
+    if algorithm == "adafactor":
         options.update(relative_step=False)
 
     def stepped(lr):
         theta = torch.linspace(1, 2, 6, dtype=torch.float64).reshape(2, 3).requires_grad_().clone()
         theta.retain_grad()
         theta.grad = torch.linspace(-1, 2, 6, dtype=torch.float64).reshape(2, 3)
-        make(word, [theta], differentiable=True, **{**options, "lr": lr}).step()
+        make(algorithm, [theta], differentiable=True, **{**options, "lr": lr}).step()
         return theta.sum()
 
     (slope,) = torch.autograd.grad(stepped(options["lr"]), options["lr"])

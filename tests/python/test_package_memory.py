@@ -206,7 +206,7 @@ def test_parameters_that_turn_negated_are_refused(same_memory, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_parameter_of_blocks_is_refused_for_its_layout(way, capfd):
-    """It has its shape, type and device, and is contiguous by its word; torch lets no gradient become one."""
+    """It has its shape, type and device, and says of itself that it is contiguous; torch lets no gradient become one."""
     params, optimizer = grown(way=way)
     params[MIDDLE].grad = None
     to_blocks(params[MIDDLE])

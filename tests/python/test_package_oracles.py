@@ -4,13 +4,13 @@ import came_pytorch
 import pytest
 import torch
 import transformers
-from package import Block, Convolutions, seeded
+from package import EPSILON, UNITS, Block, Convolutions, seeded
 
 import came_optim
 
 STEPS = 500
 FIXED = {"scale_parameter": False, "relative_step": False}
-# name: (ours, theirs, their arguments, ours beside them)
+# name: (ours, theirs, arguments of both, ours in addition)
 PAIRS = {
     "came": (came_optim.CAME, came_pytorch.CAME, {"lr": 1e-3}, {"view": "last_two", "bias_correction": False}),
     "adamw": (came_optim.AdamW, torch.optim.AdamW, {"weight_decay": 0.0}, {}),
@@ -43,11 +43,18 @@ def train(name, model, dtype, **options):
     return zip(ours.parameters(), theirs.parameters(), start)
 
 
+def bound(q, start):
+    """Updates are apart as those of kernels and loop are.  Ours and theirs also round the parameter at each step by up to half a unit
+    in the last place, each on its own: after 500 steps the two walks are sqrt(2 * 500 / 3) such halves apart, or four times that."""
+    moved, largest = (q.double() - start).abs().max(), torch.maximum(start.abs().max(), q.abs().max())
+    return EPSILON[torch.float32] * (UNITS * moved + 4 * (2 * STEPS / 3) ** 0.5 / 2 * largest)
+
+
 @pytest.mark.parametrize("model", [Block, Convolutions])
 @pytest.mark.parametrize("name", PAIRS)
-def test_f32_stays_within_1e_5_of_the_displacement(name, model):
+def test_f32_stays_as_close_as_roundings_let_it(name, model):
     for p, q, start in train(name, model, torch.float32):
-        assert (p - q).abs().max() <= 1e-5 * (q.double() - start).abs().max()
+        assert (p - q).abs().max() <= bound(q, start)
 
 
 @pytest.mark.parametrize("model", [Block, Convolutions])
@@ -57,7 +64,7 @@ def test_decay_differs_by_their_roundings_only(name, model):
     in the last place, 2**-24 of the parameter, at every step, and always the same way if it is the factor."""
     for p, q, start in train(name, model, torch.float32, weight_decay=0.01):
         largest = torch.maximum(start.abs().max(), q.abs().max())
-        assert (p - q).abs().max() <= 1e-5 * (q.double() - start).abs().max() + STEPS * 2.0**-24 * largest
+        assert (p - q).abs().max() <= bound(q, start) + STEPS * 2.0**-24 * largest
 
 
 @pytest.mark.parametrize("model", [Block, Convolutions])

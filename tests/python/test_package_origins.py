@@ -42,8 +42,8 @@ class Lion(torch.optim.Optimizer):
                 self.state[p]["exp_avg"] = p.grad.clone()
 
 
-def grouped(word, params, **options):
-    return make(word, [{"params": params[:2]}, {"params": params[2:], "weight_decay": 0.1}], **options)
+def grouped(algorithm, params, **options):
+    return make(algorithm, [{"params": params[:2]}, {"params": params[2:], "weight_decay": 0.1}], **options)
 
 
 def snapshot(params, optimizer):
@@ -51,10 +51,10 @@ def snapshot(params, optimizer):
     return [raw(p) for p in params], state, copy.deepcopy(optimizer.state_dict()["param_groups"])
 
 
-def refuses(word, state_dict, message):
+def refuses(algorithm, state_dict, message):
     """The optimizer is as it was, and steps on as one that was never asked."""
     params, others = parameters(torch.float32, SHAPES), parameters(torch.float32, SHAPES)
-    optimizer, twin = grouped(word, params), grouped(word, others)
+    optimizer, twin = grouped(algorithm, params), grouped(algorithm, others)
     for ps, one in ((params, optimizer), (others, twin)):
         run(one, ps, 2)
     before, held = snapshot(params, optimizer), optimizer.state[params[2]]
@@ -66,39 +66,39 @@ def refuses(word, state_dict, message):
     assert all(same(p, q) for p, q in zip(params, others))
 
 
-def name_of(word):
-    return OPTIMIZERS[word][0].__name__
+def name_of(algorithm):
+    return OPTIMIZERS[algorithm][0].__name__
 
 
 @pytest.mark.parametrize("given", WORDS)
-@pytest.mark.parametrize("word", WORDS)
-def test_only_its_own_checkpoints_load(word, given):
+@pytest.mark.parametrize("algorithm", WORDS)
+def test_only_its_own_checkpoints_load(algorithm, given):
     params = parameters(torch.float32, SHAPES)
     other = grouped(given, params)
     run(other, params, 2)
-    if given != word:
-        message = f"^{name_of(word)}: the checkpoint is of {name_of(given)}, .* expected one of {name_of(word)}; nothing was loaded"
-        refuses(word, other.state_dict(), message)
+    if given != algorithm:
+        message = f"^{name_of(algorithm)}: the checkpoint is of {name_of(given)}, .* expected one of {name_of(algorithm)}; nothing was loaded"
+        refuses(algorithm, other.state_dict(), message)
         return
     buffer = io.BytesIO()
     torch.save(other.state_dict(), buffer)
     buffer.seek(0)
-    grouped(word, parameters(torch.float32, SHAPES)).load_state_dict(torch.load(buffer, weights_only=True))
+    grouped(algorithm, parameters(torch.float32, SHAPES)).load_state_dict(torch.load(buffer, weights_only=True))
 
 
 @pytest.mark.parametrize("given", [*TORCH, "Lion"])
-@pytest.mark.parametrize("word", WORDS)
-def test_checkpoints_of_torch_load_into_their_namesakes_alone(word, given):
+@pytest.mark.parametrize("algorithm", WORDS)
+def test_checkpoints_of_torch_load_into_their_namesakes_alone(algorithm, given):
     params = parameters(torch.float32, SHAPES)
     groups = [{"params": params[:2]}, {"params": params[2:], "weight_decay": 0.1}]
     name = given.split(",")[0]
     other = Lion(groups) if name == "Lion" else getattr(torch.optim, name)(groups, **TORCH[given])
     run(other, params, 1)
     tells_decay = "decoupled_weight_decay" in other.param_groups[0]  # as torch does from 2.7 on
-    if name in ("Adam", "AdamW") and (name == name_of(word) or (word in ("adam", "adamw") and not tells_decay)):
-        grouped(word, params).load_state_dict(other.state_dict())
+    if name in ("Adam", "AdamW") and (name == name_of(algorithm) or (algorithm in ("adam", "adamw") and not tells_decay)):
+        grouped(algorithm, params).load_state_dict(other.state_dict())
     else:
-        refuses(word, other.state_dict(), f"^{name_of(word)}: the checkpoint is of ")
+        refuses(algorithm, other.state_dict(), f"^{name_of(algorithm)}: the checkpoint is of ")
 
 
 @pytest.mark.parametrize("cls", [torch.optim.Adam, torch.optim.AdamW])
@@ -165,14 +165,14 @@ ENTRIES = [
 ]
 
 
-@pytest.mark.parametrize("word, options, number, name", ENTRIES)
-def test_a_checkpoint_that_lacks_an_entry_is_refused(word, options, number, name):
+@pytest.mark.parametrize("algorithm, options, number, name", ENTRIES)
+def test_a_checkpoint_that_lacks_an_entry_is_refused(algorithm, options, number, name):
     params = parameters(torch.float32, SHAPES)
-    other = grouped(word, params, **options)
+    other = grouped(algorithm, params, **options)
     run(other, params, 2)
     state_dict = other.state_dict()
     del state_dict["state"][number][name]
-    refuses(word, state_dict, f"^{name_of(word)}: the checkpoint has no '{name}' for parameter {number}, expected ")
+    refuses(algorithm, state_dict, f"^{name_of(algorithm)}: the checkpoint has no '{name}' for parameter {number}, expected ")
 
 
 def test_a_parameter_without_state_never_had_a_gradient():
@@ -244,6 +244,6 @@ def test_transformers_loads_into_adafactor_alone():
     theirs = transformers.Adafactor(params, beta1=0.9)
     run(theirs, params, 1)
     came_optim.Adafactor(params, beta1=0.9).load_state_dict(theirs.state_dict())
-    for word in set(WORDS) - {"adafactor"}:
+    for algorithm in set(WORDS) - {"adafactor"}:
         with pytest.raises(ValueError, match="the checkpoint is of Adafactor"):
-            make(word, params).load_state_dict(theirs.state_dict())
+            make(algorithm, params).load_state_dict(theirs.state_dict())

@@ -17,10 +17,10 @@ def train(model, optimizer, steps, scheduler=None):
             scheduler.step()
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_released_steps_change_no_bit(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_released_steps_change_no_bit(algorithm):
     models = [seeded(Block).to(torch.bfloat16) for _ in range(2)]
-    optimizers = [make(word, model.parameters(), stochastic_rounding=True) for model in models]
+    optimizers = [make(algorithm, model.parameters(), stochastic_rounding=True) for model in models]
     release = came_optim.gradient_release(models[1], optimizers[1])
     for model, optimizer in zip(models, optimizers):
         train(model, optimizer, 4)
@@ -100,10 +100,10 @@ def test_what_cannot_be_released_is_refused():
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum_dtype": "int8"}], ids=str)
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_estimate_is_what_is_allocated(word, options):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_estimate_is_what_is_allocated(algorithm, options):
     model = seeded(Block).to(torch.bfloat16)
-    optimizer = make(word, model.parameters(), **options)
+    optimizer = make(algorithm, model.parameters(), **options)
     (row,) = came_optim.estimate(model, optimizer)
     run(optimizer, list(model.parameters()), 1)
     (binding,) = optimizer._bindings
@@ -113,20 +113,20 @@ def test_estimate_is_what_is_allocated(word, options):
     assert row.gradients == row.parameters == sum(p.nbytes for p in model.parameters())
 
 
-def test_estimate_takes_classes_words_and_shapes():
+def test_estimate_takes_classes_names_and_shapes():
     shapes = [(64, 32), (32,)]
-    of_class, of_word, of_shapes = (
+    of_class, of_name, of_shapes = (
         came_optim.estimate(parameters(torch.float32, shapes), came_optim.CAME),
         came_optim.estimate(parameters(torch.float32, shapes), "came"),
         came_optim.estimate(iter(shapes), ["came"]),
     )
-    assert of_class == of_word == of_shapes
-    assert [row.optimizer for row in came_optim.estimate(shapes)] == ["came", "adafactor", "adam", "adamw", "lamb", "sm3"]
+    assert of_class == of_name == of_shapes
+    assert [row.optimizer for row in came_optim.estimate(shapes)] == list(OPTIMIZERS)
     # The class keeps no momentum unless told.
     with_momentum, without = came_optim.estimate(shapes, [came_optim.Adafactor], beta1=0.9)[0], came_optim.estimate(shapes, came_optim.Adafactor)[0]
     assert with_momentum.state - without.state == 4 * (64 * 32 + 32)
     assert came_optim.estimate(nn.Sequential(nn.Linear(64, 32)), came_optim.CAME) == came_optim.estimate([(32, 64), (32,)], came_optim.CAME)
-    assert came_optim.estimate(shapes, "came", momentum_dtype=None) == of_word
+    assert came_optim.estimate(shapes, "came", momentum_dtype=None) == of_name
     with torch.device("meta"):
         assert came_optim.estimate(nn.Linear(10**6, 10**6), "came", device="cpu")[0].state > 4 * 10**12
 

@@ -48,12 +48,12 @@ SCHEDULERS = {
 
 @pytest.mark.parametrize("fused", [None, False], ids=["kernels", "loop"])
 @pytest.mark.parametrize("name", SCHEDULERS)
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_a_schedule_makes_no_plan_and_changes_no_bit(word, name, fused, plans):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_a_schedule_makes_no_plan_and_changes_no_bit(algorithm, name, fused, plans):
     """Beside it, an optimizer that begins anew at every step, from a checkpoint."""
     before = {}
     sides = [parameters(torch.float32, SHAPES) for _ in range(2)]
-    optimizer, other = (make(word, params, fused=fused, lr=1e-3) for params in sides)
+    optimizer, other = (make(algorithm, params, fused=fused, lr=1e-3) for params in sides)
     scheduler = SCHEDULERS[name](optimizer)
     for step in range(8):
         for group in optimizer.param_groups:
@@ -61,7 +61,7 @@ def test_a_schedule_makes_no_plan_and_changes_no_bit(word, name, fused, plans):
         for params in sides:
             set_gradients(params, step)
         if step > 0:
-            other = make(word, sides[1], fused=fused)
+            other = make(algorithm, sides[1], fused=fused)
         # Whole: betas, weight decay and rate of this step, and the state of the one before.
         other.load_state_dict({**optimizer.state_dict(), "state": before})
         del plans[:]

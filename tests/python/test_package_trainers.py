@@ -16,8 +16,7 @@ from package import OPTIMIZERS, Block, make, parameters, run, same, seeded, set_
 from torch import nn
 
 import came_optim
-
-CAME, Adafactor, Adam, AdamW, LAMB, SM3 = (getattr(came_optim, name) for name in ("CAME", "Adafactor", "Adam", "AdamW", "LAMB", "SM3"))
+from came_optim import CAME, LAMB, SM3, Adafactor, Adam, AdamW
 
 
 def weight():
@@ -129,7 +128,7 @@ def test_a_group_takes_what_it_leaves_out_from_the_optimizer():
 
 def test_what_another_optimizer_takes_is_refused_in_a_group():
     for cls, entry in ((SM3, "betas"), (Adam, "eps1"), (CAME, "decay_rate"), (Adafactor, "betas"), (LAMB, "clip_threshold"), (CAME, "amsgrad")):
-        with pytest.raises(TypeError, match=f"{entry}: 0.5 given, but {cls.word} has no such argument"):
+        with pytest.raises(TypeError, match=f"{entry}: 0.5 given, but {cls.algorithm} has no such argument"):
             cls([{"params": weight(), entry: 0.5}])
     assert CAME([{"params": weight(), "initial_lr": "kept", "layer": [1]}]).param_groups[0]["layer"] == [1]
 
@@ -158,14 +157,14 @@ def test_subclasses_with_defaults_of_their_own_take_parts_of_them():
         group_of(Mine, beta1=0.4, betas=(0.5, 0.6, 0.7001))
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_saved_states_load_without_pickles(word):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_saved_states_load_without_pickles(algorithm):
     """numpy's numbers and OmegaConf's lists in a group would keep torch.load from reading the file with weights_only."""
-    cls = OPTIMIZERS[word][0]
+    cls = OPTIMIZERS[algorithm][0]
     own = {"came": {"betas": UserList([0.9, 0.99])}, "adafactor": {"eps": UserList([1e-30, 1e-3])}, "sm3": {"beta1": np.float64(0.9)}}
-    entries = {"weight_decay": np.float64(0.1), "seed": np.uint64(3), **own.get(word, {"betas": UserList([0.9, 0.99])})}
+    entries = {"weight_decay": np.float64(0.1), "seed": np.uint64(3), **own.get(algorithm, {"betas": UserList([0.9, 0.99])})}
     params = parameters(torch.float32)
-    optimizer = make(word, [{"params": params[:3], "cautious": np.bool_(word == "came"), **entries}, {"params": params[3:]}], **entries)
+    optimizer = make(algorithm, [{"params": params[:3], "cautious": np.bool_(algorithm == "came"), **entries}, {"params": params[3:]}], **entries)
     run(optimizer, params, 1)
     file = io.BytesIO()
     torch.save(optimizer.state_dict(), file)
@@ -220,15 +219,15 @@ def fuse(model, optimizer, clip=None):
 
 
 @pytest.mark.parametrize("fused", [None, False])
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_steps_of_single_parameters_change_no_bit(word, fused):
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_steps_of_single_parameters_change_no_bit(algorithm, fused):
     models = [seeded(Block).to(torch.bfloat16) for _ in range(2)]
     optimizers, schedulers = [], []
     for model in models:
         params = list(model.parameters())
         groups = [{"params": params[:5], "weight_decay": 0.1}, {"params": params[5:]}]
-        optimizers.append(make(word, groups, stochastic_rounding=True, fused=fused))
-        if word != "adafactor":
+        optimizers.append(make(algorithm, groups, stochastic_rounding=True, fused=fused))
+        if algorithm != "adafactor":
             schedulers.append(torch.optim.lr_scheduler.ExponentialLR(optimizers[-1], 0.5))
     fuse(models[1], optimizers[1])
     for step in range(4):

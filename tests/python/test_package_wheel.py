@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SMOKE = """
 import torch, came_optim
 from came_optim import library
+from came_optim.optimizers import BY_NAME
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
-for cls in (came_optim.CAME, came_optim.Adafactor, came_optim.Adam, came_optim.AdamW, came_optim.LAMB, came_optim.SM3):
+for cls in BY_NAME.values():
     optimizer = cls(model.parameters())
     for _ in range(3):
         optimizer.zero_grad()

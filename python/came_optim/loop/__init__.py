@@ -46,7 +46,7 @@ def _differentiable(options: native.Options, fields: Mapping[str, str], group: M
 
 
 def run(
-    word: str,
+    algorithm: str,
     fields: Mapping[str, str],
     binding: Binding,
     groups: List[Dict[str, Any]],
@@ -66,9 +66,9 @@ def run(
             continue
         o = options[member.group]
         differentiable = bool(groups[member.group]["differentiable"])
-        factor = unscale * (_clipping(norm, o.max_grad_norm) if o.max_grad_norm else 1.0)
+        multiplier = unscale * (_clipping(norm, o.max_grad_norm) if o.max_grad_norm else 1.0)
         subject = Subject(
-            word=word,
+            algorithm=algorithm,
             options=_differentiable(o, fields, groups[member.group]) if differentiable else o,
             lr=rates[member.group],
             count=int(binding.slots[k]["step"]) + 1,
@@ -76,10 +76,10 @@ def run(
             view=binding.plan.view(k),
             param=member.param,
             grad=grad,
-            factor=-factor if o.maximize else factor,
+            multiplier=-multiplier if o.maximize else multiplier,
             slot=binding.slots[k],
             differentiable=differentiable,
         )
         if member.param.numel() > 0:
-            _STEPS[word](subject)
+            _STEPS[algorithm](subject)
         binding.slots[k]["step"].add_(1)

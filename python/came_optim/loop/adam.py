@@ -5,7 +5,7 @@ from .subject import Subject, blend, is_zero
 
 def step(s: Subject) -> None:
     o, g, uphill = s.options, s.g(), s.uphill()
-    decoupled = s.word == "adamw"
+    decoupled = s.algorithm == "adamw"
     if not is_zero(o.weight_decay) and not decoupled:
         g = uphill = g + o.weight_decay * s.theta()
     v = s.put_second_moment(blend(s.second_moment(), g.square(), o.beta2))

@@ -1,4 +1,4 @@
-"""One parameter of one step as the equations see it: a batch of matrices (b, i, j) in f32 (f64 beside f64 parameters), the
+"""One parameter of one step as the equations see it: a batch of matrices (b, i, j) in f32 (f64 for f64 parameters), the
 state by name, and the storing of results in whatever types they have.
 """
 
@@ -18,7 +18,7 @@ _PARAMETER, _MOMENTUM, _SECOND_MOMENT = 1, 2, 3  # streams of random bits
 class Subject(NamedTuple):
     """What a step needs to know of one parameter."""
 
-    word: str
+    algorithm: str
     options: Any  # native.Options, or the like with tensors
     lr: Number
     count: int  # number of this step, from 1
@@ -26,7 +26,7 @@ class Subject(NamedTuple):
     view: native.View
     param: Tensor
     grad: Tensor  # as it was given
-    factor: float  # (1), (2): what it is multiplied with
+    multiplier: float  # (1), (2): of the gradient
     slot: Dict[str, Any]
     differentiable: bool
 
@@ -43,11 +43,11 @@ class Subject(NamedTuple):
 
     def g(self) -> Tensor:
         g = self.matrices(self.grad)
-        return g if self.factor == 1 else g * self.factor
+        return g if self.multiplier == 1 else g * self.multiplier
 
     def uphill(self) -> Tensor:
-        """A tensor with the signs of the gradient, even where its factor is too small for the numbers themselves."""
-        sign = (self.factor > 0) - (self.factor < 0)
+        """A tensor with the signs of the gradient, even where its multiplier makes the numbers themselves vanish."""
+        sign = (self.multiplier > 0) - (self.multiplier < 0)
         return self.matrices(self.grad) * sign
 
     def theta(self) -> Tensor:
@@ -120,7 +120,7 @@ class Subject(NamedTuple):
     # ---- parameter -----------------------------------------------------------------------------------
 
     def agreement(self, direction: Tensor, gradient: Tensor, rescale: bool = True) -> Number:
-        """(3): what the direction is multiplied with, where their signs are told by `direction` and `gradient`."""
+        """(3): the multiplier of the direction; `direction` and `gradient` have the signs that count."""
         if not self.options.cautious:
             return 1.0
         # Not by their product, which may be too small to have a sign.

@@ -7,8 +7,8 @@ from .subject import Subject
 
 
 def factored(s: Subject, prefix: str, x: Tensor, beta: float, eps: float) -> Tensor:
-    """Takes the averages of rows and columns of x and returns sqrt(mean(r) / (r_i c_j)), in f64: beside a huge row and column
-    it may be beyond f32 where others are zero."""
+    """Takes the averages of rows and columns of x and returns sqrt(mean(r) / (r_i c_j)), in f64: it may exceed f32
+    where other rows and columns are huge."""
     r = s.average(f"{prefix}_row", x.mean(-1) + eps, beta).double()
     c = s.average(f"{prefix}_col", x.mean(-2) + eps, beta).double()
     # Two roots: the product of two tiny averages would be 0.

@@ -37,7 +37,7 @@ class Adafactor(Optimizer):
     tensor([0.9900, 0.9900])
     """
 
-    word = "adafactor"
+    algorithm = "adafactor"
     fields = {
         **{"beta1": "beta1", "beta2": "beta2", "beta2_decay": "decay_rate", "eps1": "eps[0]", "eps2": "eps[1]"},
         **{name: name for name in ("clip_threshold", "scale_parameter", "relative_step", "warmup_init")},

@@ -14,8 +14,8 @@ class Adam(Optimizer):
         params, lr, betas, eps, weight_decay, maximize, foreach, capturable, differentiable, fused: as in torch.optim.Adam;
             `fused=None` takes the kernels of libcame, `fused=False` and `foreach=True` a loop in PyTorch.
         amsgrad: not supported; only False.
-        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, beside f64 parameters f64.
-        second_moment_dtype: "int8", or None: f32, beside f64 parameters f64.
+        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, or f64 for f64 parameters.
+        second_moment_dtype: "int8"; None: f32, or f64 for f64 parameters.
         cautious, max_grad_norm, stochastic_rounding, seed: as for came_optim.CAME.
         beta1, beta2: one number of `betas`, in their place.
 
@@ -26,7 +26,7 @@ class Adam(Optimizer):
     tensor([0.5000, 0.5000])
     """
 
-    word = "adam"
+    algorithm = "adam"
     elementwise = True
     fields = {"beta1": "betas[0]", "beta2": "betas[1]", "eps": "eps", "second_moment_dtype": "second_moment_dtype"}
 
@@ -53,14 +53,14 @@ class Adam(Optimizer):
         beta1: Union[None, float, str] = None,
         beta2: Union[None, float, str] = None,
     ) -> None:
-        # As in the groups of torch 2.7 and later: all that tells a checkpoint of Adam from one of AdamW.
-        super().__init__(params, {**locals(), "decoupled_weight_decay": self.word == "adamw"})
+        # As in the groups of torch 2.7 and later: the one difference between checkpoints of Adam and of AdamW.
+        super().__init__(params, {**locals(), "decoupled_weight_decay": self.algorithm == "adamw"})
 
     def _check_own(self, group: Dict[str, Any]) -> None:
         if group.get("amsgrad"):
             raise ValueError(f"amsgrad: {group['amsgrad']!r} given, expected False: the maximum of v is not kept")
-        decoupled = group.get("decoupled_weight_decay", self.word == "adamw")
-        if bool(decoupled) != (self.word == "adamw"):
+        decoupled = group.get("decoupled_weight_decay", self.algorithm == "adamw")
+        if bool(decoupled) != (self.algorithm == "adamw"):
             raise ValueError(
                 f"decoupled_weight_decay: {decoupled!r} given, expected {not decoupled}: came_optim.AdamW is Adam with decoupled decay"
             )
@@ -78,7 +78,7 @@ class AdamW(Adam):
     {'exp_avg': 'torch.int8', 'exp_avg_scale': 'torch.float32', 'exp_avg_sq': 'torch.uint8', 'exp_avg_sq_scale': 'torch.float32'}
     """
 
-    word = "adamw"
+    algorithm = "adamw"
 
     def __init__(
         self,

@@ -10,21 +10,21 @@ from ..optimizer import Optimizer
 class CAME(Optimizer):
     """CAME: Confidence-guided Adaptive Memory Efficient Optimization (Luo et al., ACL 2023).
 
-    The first arguments are those of `came-pytorch`, whose checkpoints load and go on as they were trained.  The defaults of the
-    authors' class, too, are those of came_optim.came_pytorch.CAME.
+    The first arguments are those of `came-pytorch`, whose checkpoints load and train on unchanged.
+    came_optim.came_pytorch.CAME also has its defaults.
 
     Args:
         params: parameters, named parameters, or dicts of param groups.
-        lr: learning rate, AdamW's own; a tensor is read when the step runs.
+        lr: learning rate; AdamW's fits.  A tensor is read when the step runs.
         eps: added to the squared gradient and to the instability; one number: the first.
         clip_threshold: largest RMS of an update.
         betas: decay of the momentum, the second moment and the instability; of two, the third is 1 - (1 - beta2) / 10.
         weight_decay: decoupled decay.
-        bias_correction: correct the instability's cold start, so that AdamW's learning rate stands as it is; the paper's
-            Algorithm 2 exactly is `bias_correction=False`.
+        bias_correction: correct the instability's cold start, so that AdamW's learning rate fits; False is the paper's Algorithm 2
+            exactly.
         confidence_1d: a confidence factor also for tensors of one or no dimension.
         view: how tensors of three or more dimensions become matrices: "auto", "fold" or "last_two", the authors' choice.
-        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, beside f64 parameters f64.
+        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, or f64 for f64 parameters.
         cautious: drop elements of the update whose sign disagrees with the gradient's.
         max_grad_norm: clip the norm over all parameters; 0: off.
         stochastic_rounding: of bf16 and f16 parameters and of bf16 momentum.
@@ -42,7 +42,7 @@ class CAME(Optimizer):
     ['exp_avg', 'exp_avg_res_col', 'exp_avg_res_row', 'exp_avg_sq_col', 'exp_avg_sq_row', 'step']
     """
 
-    word = "came"
+    algorithm = "came"
     fields = {
         **{"beta1": "betas[0]", "beta2": "betas[1]", "beta3": "betas[2]", "eps1": "eps[0]", "eps2": "eps[1]"},
         **{name: name for name in ("clip_threshold", "bias_correction", "confidence_1d", "view")},

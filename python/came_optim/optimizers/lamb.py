@@ -17,8 +17,8 @@ class LAMB(Optimizer):
         eps: added to the root of the second moment.
         weight_decay: part of the update that the trust ratio scales.
         bias_correction: correct both moments for their start at zero.
-        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, beside f64 parameters f64.
-        second_moment_dtype: "int8", or None: f32, beside f64 parameters f64.
+        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, or f64 for f64 parameters.
+        second_moment_dtype: "int8"; None: f32, or f64 for f64 parameters.
         cautious, max_grad_norm, stochastic_rounding, seed, maximize, foreach, capturable, differentiable, fused: as for
             came_optim.CAME.
         beta1, beta2: one number of `betas`, in their place.
@@ -30,7 +30,7 @@ class LAMB(Optimizer):
     tensor([0.5000, 0.5000])
     """
 
-    word = "lamb"
+    algorithm = "lamb"
     fields = {
         **{"beta1": "betas[0]", "beta2": "betas[1]", "eps": "eps"},
         **{name: name for name in ("bias_correction", "second_moment_dtype")},

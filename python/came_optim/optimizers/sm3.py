@@ -26,7 +26,7 @@ class SM3(Optimizer):
     tensor([0.9000, 0.9000])
     """
 
-    word = "sm3"
+    algorithm = "sm3"
     fields = {name: name for name in ("beta1", "eps", "view")}
 
     def __init__(

@@ -86,7 +86,7 @@ void add_momentum(std::vector<State>& list, const came_options& options, const T
   auto dtype = static_cast<DType>(options.momentum_dtype);
   if (dtype == DType::automatic) dtype = statistics_dtype(tensor);
   if (dtype == DType::f64 && tensor.dtype != DType::f64) {
-    invalid(tensor.label, ": momentum_dtype is f64 beside a ", dtype_name(tensor.dtype),
+    invalid(tensor.label, ": momentum_dtype is f64 for a ", dtype_name(tensor.dtype),
             " parameter, expected another type");
   }
   if (!has_codes(options.momentum_dtype)) {

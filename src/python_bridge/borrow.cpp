@@ -1,9 +1,9 @@
-// Tensors of a framework: described by DLPack, without its header, since the one struct that is read is part of its
-// stable ABI, version 1.  DLPack does not tell how large the memory is; that the framework's storages are asked.
+// Reads a framework's tensors: DLPack describes them, except the size of their memory, which their storages know.
+// DLPack's header is not needed: the one struct that is read belongs to the stable ABI of version 1.
 #include <algorithm>
 #include <cstddef>
 
-#include "came/came.h"
+#include "python_bridge/bridge.h"
 
 namespace {
 
@@ -77,7 +77,7 @@ Span span_of(const came_framework& f, void* storage) {
   return span;
 }
 
-/// Whether so many bytes lie inside the storage of an object: one that was resized may be shorter than the shape says.
+/// Whether so many bytes lie inside a tensor's storage: one that was resized may be shorter than the shape says.
 bool is_whole(const came_framework& f, void* object, const char* data, int64_t bytes) {
   if (f.storage == nullptr) return true;
   void* storage = f.call(f.storage, object);
@@ -88,14 +88,14 @@ bool is_whole(const came_framework& f, void* object, const char* data, int64_t b
   return first >= 0 && first + bytes <= span.bytes;
 }
 
-/// The address of an object that is as wanted, in `data`: null if it is empty; false if it does not fit.
+/// Whether a tensor is as wanted; `data` is its address, null if it has no elements.
 bool look(const came_framework& f, void* object, const came_tensor& wanted, char*& data) {
   DlTensor t{};
   if (object == nullptr || f.lend(object, &t) != 0 || !fits(t, wanted)) return false;
   data = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
   if (is_empty(t)) return true;
   int64_t bytes = t.bits / 8;
-  // What came_plan_step would refuse beside what does not fit.
+  // As came_plan_step would refuse it.
   if (data == nullptr || reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) != 0) return false;
   for (int32_t d = 0; d < t.ndim; ++d) bytes *= t.shape[d];
   return is_whole(f, object, data, bytes);
