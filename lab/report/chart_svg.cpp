@@ -43,7 +43,7 @@ std::string text_at(double x, double y, const char* anchor, const std::string& t
 std::string look_of(size_t number) {
   const char* dashes = number < kColourCount       ? ""
                        : number < 2 * kColourCount ? " stroke-dasharray=\"6 4\""
-                                               : " stroke-dasharray=\"2 4\"";
+                                                   : " stroke-dasharray=\"2 4\"";
   return fmt::format("class=\"curve c{}\"{}", number % kColourCount, dashes);
 }
 
