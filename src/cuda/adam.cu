@@ -118,17 +118,17 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   });
 }
 
-void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run(const Args& args, const Launch& launch, const Queue& queue) {
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     if constexpr (std::is_same_v<typename K::T, float>) {
-      if (launch.form == Form::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, stream);
+      if (launch.form == Form::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, queue);
     }
-    launch_parts(moments_kernel<K>, args, launch, kNarrow, 0, stream);
+    launch_parts(moments_kernel<K>, args, launch, kNarrow, 0, queue);
   });
 }
 
-void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+void finish(const Args& args, const Queue& queue) { launch_tensors(finish_kernel, args, queue); }
 
 }  // namespace
 

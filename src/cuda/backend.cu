@@ -39,7 +39,7 @@ class Call {
         step_(step),
         tables_(*static_cast<const Tables*>(plan.tables.get())),
         kernels_(kernels_of(plan.algorithm)),
-        stream_(static_cast<cudaStream_t>(step.stream)) {}
+        queue_{static_cast<cudaStream_t>(step.stream)} {}
 
   void operator()(Range phases) {
     const int64_t last = phases.begin + phases.count;
@@ -59,7 +59,7 @@ class Call {
       }
       if (plan_.sharded && phase > 0 && kind(phase - 1) != PhaseKind::norm) {
         set_phase(at - 1);
-        kernels_.finish(args_, stream_);
+        kernels_.finish(args_, queue_);
       }
       set_phase(at);
       clear_slots(plan_.phases[static_cast<size_t>(phase)]);
@@ -69,17 +69,16 @@ class Call {
         if (std::exchange(first, false)) launch.beside = false;
         if (!aligned_ && launch.kind != Kind::any64) launch.kind = Kind::any32;
         if (kind(phase) == PhaseKind::norm) {
-          run_norm(args_, launch, stream_);
+          run_norm(args_, launch, queue_);
         } else {
-          kernels_.run(args_, launch, stream_);
+          kernels_.run(args_, launch, queue_);
         }
       }
     }
     if (ends) run_residents(whole);
     if (whole && aligned_ && tables_.vector_count > 0) {
-      run_vectors(args_, tables_.vectors, tables_.vector_count, tables_.vectors_beside, stream_);
+      run_vectors(args_, tables_.vectors, tables_.vector_count, tables_.vectors_beside, queue_);
     }
-    check(cudaGetLastError(), "step: a launch failed");
   }
 
  private:
@@ -138,7 +137,7 @@ class Call {
     run.results = run.areas + residents.blocks * residents.area;
     run.area = residents.area;
     run.waves = residents.waves;
-    run_resident(run, residents.side_by_side && whole, aligned_, stream_);
+    run_resident(run, residents.side_by_side && whole, aligned_, queue_);
   }
 
   /// A scalar: where it lies on the device, or its values after the words so far.
@@ -170,7 +169,7 @@ class Call {
       message_.count = static_cast<int32_t>(std::min<int64_t>(kMostWords, count * kOptionsWords - first));
       std::memcpy(message_.word, from + first * sizeof(uint64_t),
                   static_cast<size_t>(message_.count) * sizeof(uint64_t));
-      run_bind(args_, message_, {}, stream_);
+      run_bind(args_, message_, {}, queue_);
     }
     message_.first = message_.count = 0;
     args_.words += count * kOptionsWords;
@@ -182,7 +181,7 @@ class Call {
     bind_options();
     int64_t word = 0;
     const auto send = [&](const ScalarTable& after) {
-      run_bind(args_, message_, after, stream_);
+      run_bind(args_, message_, after, queue_);
       message_.first = word;
       message_.count = 0;
     };
@@ -223,7 +222,7 @@ class Call {
     const bool known = norm >= 0 && phase > norm;
     args_.norm_offset = known ? plan_.phases[static_cast<size_t>(norm)].offset : 0;
     args_.norm_count = known ? plan_.phases[static_cast<size_t>(norm)].count : 0;
-    run_begin(args_, message_, stream_);
+    run_begin(args_, message_, queue_);
     message_.first += message_.count;
     message_.count = 0;
   }
@@ -231,14 +230,16 @@ class Call {
   /// Slots count what this rank does not hold, and tensors that are not active, as zeros.
   void clear_slots(const core::Phase& phase) {
     if (phase.count == 0 || (!plan_.sharded && phase.kind != PhaseKind::norm)) return;
-    cudaMemsetAsync(args_.reductions + phase.offset, 0, static_cast<size_t>(phase.count) * sizeof(double), stream_);
+    check(cudaMemsetAsync(args_.reductions + phase.offset, 0, static_cast<size_t>(phase.count) * sizeof(double),
+                          queue_.stream),
+          "step: memory could not be cleared");
   }
 
   const core::Plan& plan_;
   const came_step& step_;
   const Tables& tables_;
   const Kernels& kernels_;
-  cudaStream_t stream_;
+  Queue queue_;
   Args args_{};
   Message message_;
   bool aligned_ = false;  ///< Every tensor, for vectors.
@@ -252,6 +253,35 @@ void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
   call(phases);
   const bool ends = phases.begin + phases.count == static_cast<int64_t>(plan.phases.size());
   if (ends && !on_device(step.step)) core::raise_counters(plan, step);
+}
+
+/// Asks for all that a step of the plan may launch.
+void ask_for_launches(const core::Plan& plan, const Tables& tables) {
+  const Queue nowhere{.asks = true};
+  const Kernels& kernels = kernels_of(plan.algorithm);
+  Args args{};
+  args.parts = tables.parts;
+  args.chunks = tables.chunks;
+  args.tensor_count = static_cast<int64_t>(plan.tensors.size());
+  ask_for_begin(args);
+  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    args.phase_kind = plan.phases[phase].kind;
+    for (Launch launch : tables.launches[phase]) {
+      for (const Kind kind : {launch.kind, launch.kind == Kind::any64 ? Kind::any64 : Kind::any32}) {
+        launch.kind = kind;
+        (args.phase_kind == PhaseKind::norm ? run_norm : kernels.run)(args, launch, nowhere);
+      }
+    }
+    if (plan.sharded) kernels.finish(args, nowhere);
+  }
+  if (tables.vector_count > 0) run_vectors(args, tables.vectors, tables.vector_count, false, nowhere);
+}
+
+std::shared_ptr<const void> make_tables(const core::Plan& plan) {
+  auto tables = std::make_shared<const Tables>(plan);
+  const OnDevice here(plan.device_index);
+  ask_for_launches(plan, *tables);
+  return tables;
 }
 
 int64_t extra_workspace(const core::Plan& plan) { return room_in_all(plan); }

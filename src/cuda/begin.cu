@@ -197,6 +197,9 @@ __global__ void __launch_bounds__(kBegin)
   if (a.raises != 0 && a.step.each == 0 && first == 0) raise_counter(a.step, 0);
 }
 
+/// Words of messages that kernels are compiled for.
+constexpr int kSizes[] = {512, 1024, 2048, 3072, kMostWords};
+
 /// Calls f with a message as arguments, the smallest that hold it: a launch copies all of its own.
 template <class F>
 void with_words(const Message& message, const F& f) {
@@ -207,21 +210,31 @@ void with_words(const Message& message, const F& f) {
     std::copy_n(message.word, message.count, words.value);
     f(words);
   };
-  if (message.count <= 512) return fill(std::integral_constant<int, 512>{});
-  if (message.count <= 1024) return fill(std::integral_constant<int, 1024>{});
-  if (message.count <= 2048) return fill(std::integral_constant<int, 2048>{});
-  if (message.count <= 3072) return fill(std::integral_constant<int, 3072>{});
+  if (message.count <= kSizes[0]) return fill(std::integral_constant<int, kSizes[0]>{});
+  if (message.count <= kSizes[1]) return fill(std::integral_constant<int, kSizes[1]>{});
+  if (message.count <= kSizes[2]) return fill(std::integral_constant<int, kSizes[2]>{});
+  if (message.count <= kSizes[3]) return fill(std::integral_constant<int, kSizes[3]>{});
   fill(std::integral_constant<int, kMostWords>{});
 }
 
 }  // namespace
 
-void run_bind(const Args& args, const Message& message, const ScalarTable& after, cudaStream_t stream) {
+void run_bind(const Args& args, const Message& message, const ScalarTable& after, const Queue& queue) {
   constexpr int kThreads = 128;
   with_words(message, [&]<int Count>(const Words<Count>& words) {
-    run_kernel(bind_kernel<Count>, {message.count / kThreads + 1, kThreads, 0, stream, Manner::after}, words,
-               args.words, after);
+    run_kernel(bind_kernel<Count>, {message.count / kThreads + 1, kThreads, 0, Manner::after}, queue, words, args.words,
+               after);
   });
+}
+
+void ask_for_begin(const Args& args) {
+  const Queue nowhere{.asks = true};
+  Message message{};
+  for (const int size : kSizes) {
+    message.count = size;
+    run_bind(args, message, {}, nowhere);
+    run_begin(args, message, nowhere);
+  }
 }
 
 bool launches_overlap() {
@@ -231,12 +244,12 @@ bool launches_overlap() {
   return attributes.ptxVersion >= kSince;
 }
 
-void run_begin(const Args& args, const Message& message, cudaStream_t stream) {
+void run_begin(const Args& args, const Message& message, const Queue& queue) {
   constexpr int64_t kMost = 64;
   const int64_t blocks = std::clamp<int64_t>((args.tensor_count * kPowers + kBegin - 1) / kBegin, 1, kMost);
   with_words(message, [&]<int Count>(const Words<Count>& words) {
     static_assert(sizeof(Args) + sizeof words <= 32764);
-    run_kernel(begin_kernel<Count>, {blocks, kBegin, 0, stream, Manner::after}, args, words);
+    run_kernel(begin_kernel<Count>, {blocks, kBegin, 0, Manner::after}, queue, args, words);
   });
 }
 

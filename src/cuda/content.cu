@@ -181,6 +181,7 @@ int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
   if (t.owner == Owner::columns) return static_cast<int32_t>(2 * kStrip * number);
   if (t.owner != Owner::matrix) return 0;
   constexpr int64_t kTeams = 16;
+  static_assert(kTeams * kTinyMatrix <= core::kSmallMatrix && kStrip <= core::kSmallMatrix);
   const int64_t teams = t.rows * t.cols <= kTinyMatrix ? kTeams : 1;
   return static_cast<int32_t>(2 * t.cols * number * teams);
 }

@@ -100,14 +100,14 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   });
 }
 
-void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run(const Args& args, const Launch& launch, const Queue& queue) {
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
-    launch_parts(lamb_kernel<K>, args, launch, kNarrow, 0, stream);
+    launch_parts(lamb_kernel<K>, args, launch, kNarrow, 0, queue);
   });
 }
 
-void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+void finish(const Args& args, const Queue& queue) { launch_tensors(finish_kernel, args, queue); }
 
 }  // namespace
 

@@ -45,10 +45,10 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
 
 }  // namespace
 
-void run_norm(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run_norm(const Args& args, const Launch& launch, const Queue& queue) {
   with_gradient_types(launch.kind, [&](auto types) {
     using K = decltype(types);
-    launch_parts(norm_kernel<K>, args, launch, kNarrow, 0, stream);
+    launch_parts(norm_kernel<K>, args, launch, kNarrow, 0, queue);
   });
 }
 

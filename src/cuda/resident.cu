@@ -19,10 +19,10 @@ namespace {
 constexpr Stage kStages[] = {Stage::statistics, Stage::squares, Stage::momentum, Stage::instability, Stage::apply};
 
 template <class W>
-void stream_stages(const ResidentArgs& run, cudaStream_t stream) {
+void stream_stages(const ResidentArgs& run, const Queue& queue) {
   const auto launch = [&](int blocks, int wave, int large) {
     for (const Stage stage : kStages) {
-      run_kernel(streaming_kernel<W>, {blocks, kThreads, kBytes, stream, Manner::after}, run, wave, large, stage);
+      run_kernel(streaming_kernel<W>, {blocks, kThreads, kBytes, Manner::after}, queue, run, wave, large, stage);
     }
   };
   for (int k = 0; k < run.large_count; ++k) launch(kTeams * kMostPieces, 0, k);
@@ -31,28 +31,23 @@ void stream_stages(const ResidentArgs& run, cudaStream_t stream) {
   }
 }
 
-template <class Kernel>
-void allow_memory(Kernel kernel) {
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(kBytes)),
-        "shared memory of a block");
-}
-
 }  // namespace
 
 bool fits_the_chip() {
+  ResidentArgs any{};
+  any.large_count = any.waves = 1;
+  const Queue nowhere{.asks = true};
+  for (const bool side_by_side : {false, true}) {
+    for (const bool aligned : {false, true}) run_resident(any, side_by_side, aligned, nowhere);
+  }
   int device = 0;
   int multiprocessors = 0;
   int cooperative = 0;
   int blocks = 0;
+  int of_large = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
   check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "cooperative launch");
-  allow_memory(streaming_kernel<Where<true>>);
-  allow_memory(streaming_kernel<Where<false>>);
-  allow_memory(resident_kernel<Where<true>>);
-  allow_memory(large_kernel<Where<true>>);
-  int of_large = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, resident_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel<Where<true>>, kThreads, kBytes),
@@ -60,12 +55,12 @@ bool fits_the_chip() {
   return cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
 }
 
-void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, cudaStream_t stream) {
-  if (!aligned) return stream_stages<Where<false>>(run, stream);
-  if (!side_by_side) return stream_stages<Where<true>>(run, stream);
-  const Blocks blocks{kTeams * kMostPieces, kThreads, kBytes, stream, Manner::together};
-  if (run.large_count > 0) run_kernel(large_kernel<Where<true>>, blocks, run);
-  if (run.waves > 0) run_kernel(resident_kernel<Where<true>>, blocks, run);
+void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, const Queue& queue) {
+  if (!aligned) return stream_stages<Where<false>>(run, queue);
+  if (!side_by_side) return stream_stages<Where<true>>(run, queue);
+  const Blocks blocks{kTeams * kMostPieces, kThreads, kBytes, Manner::together};
+  if (run.large_count > 0) run_kernel(large_kernel<Where<true>>, blocks, queue, run);
+  if (run.waves > 0) run_kernel(resident_kernel<Where<true>>, blocks, queue, run);
 }
 
 }  // namespace came::cuda

@@ -2,12 +2,10 @@
 // those.  Only on a device that has room for all blocks at once; on others nothing stays, and came.cu has all matrices.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <utility>
 #include <vector>
 
-#include "cuda/tables.hpp"
+#include "cuda/launching.hpp"
 #include "cuda/teams.hpp"
 
 namespace came::cuda {
@@ -83,6 +81,6 @@ std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorT
 /// Makes the kernels ready; can all blocks run side by side on the current device?
 bool fits_the_chip();
 
-void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, cudaStream_t stream);
+void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, const Queue& queue);
 
 }  // namespace came::cuda

@@ -256,18 +256,18 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   });
 }
 
-void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run(const Args& args, const Launch& launch, const Queue& queue) {
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     if (args.phase_kind == PhaseKind::cover) {
-      launch_parts(cover_kernel<K>, args, launch, kWide, sizeof(Shelves<typename K::T, kWide>), stream);
+      launch_parts(cover_kernel<K>, args, launch, kWide, sizeof(Shelves<typename K::T, kWide>), queue);
     } else {
-      launch_parts(cautious_kernel<K>, args, launch, kNarrow, 0, stream);
+      launch_parts(cautious_kernel<K>, args, launch, kNarrow, 0, queue);
     }
   });
 }
 
-void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+void finish(const Args& args, const Queue& queue) { launch_tensors(finish_kernel, args, queue); }
 
 }  // namespace
 

@@ -154,16 +154,16 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
 
 }  // namespace
 
-void run_statistics(const Args& args, const Launch& launch, cudaStream_t stream) {
-  if (launch.form == Form::strips) return run_strips(args, launch, stream);
+void run_statistics(const Args& args, const Launch& launch, const Queue& queue) {
+  if (launch.form == Form::strips) return run_strips(args, launch, queue);
   with_gradient_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;
     const size_t shared = sizeof(Shelves<T, kWide>);
     if (args.phase_kind == PhaseKind::statistics) {
-      launch_parts(statistics_kernel<K>, args, launch, kWide, shared, stream);
+      launch_parts(statistics_kernel<K>, args, launch, kWide, shared, queue);
     } else {
-      launch_parts(rms_kernel<K>, args, launch, kWide, shared, stream);
+      launch_parts(rms_kernel<K>, args, launch, kWide, shared, queue);
     }
   });
 }

@@ -364,14 +364,14 @@ __global__ void __launch_bounds__(kStripThreads, 2) strips_kernel(const __grid_c
 
 }  // namespace
 
-void run_strips(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run_strips(const Args& args, const Launch& launch, const Queue& queue) {
   const auto with = [&](auto types) {
     using K = decltype(types);
     if (args.phase_kind == PhaseKind::statistics) {
       using G = std::conditional_t<K::kPlain, TypesOf<Kind::bf16_bf16>, TypesOf<Kind::any32>>;
-      launch_parts(squares_kernel<G>, args, launch, kStripThreads, kAheadBytes, stream);
+      launch_parts(squares_kernel<G>, args, launch, kStripThreads, kAheadBytes, queue);
     } else {
-      launch_parts(strips_kernel<K>, args, launch, kStripThreads, kAheadBytes, stream);
+      launch_parts(strips_kernel<K>, args, launch, kStripThreads, kAheadBytes, queue);
     }
   };
   if (launch.kind == Kind::bf16_f32) return with(TypesOf<Kind::bf16_f32>{});

@@ -133,6 +133,4 @@ Tables::~Tables() {
   cudaSetDevice(before);
 }
 
-std::shared_ptr<const void> make_tables(const core::Plan& plan) { return std::make_shared<const Tables>(plan); }
-
 }  // namespace came::cuda

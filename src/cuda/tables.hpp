@@ -31,6 +31,10 @@ inline constexpr int64_t kTinyMatrix = 256;
 /// Columns that a block owns together where it owns columns.
 inline constexpr int64_t kStrip = 1024;
 
+/// Most shared memory that a block takes for columns that it owns: two numbers each, of the largest small matrix, or of
+/// as many tiny ones as a block has warps.
+inline constexpr int64_t kMostBuffer = 2 * core::kSmallMatrix * int64_t{sizeof(double)};
+
 /// Where a state tensor is found among a tensor's pointers; 0: it has none.
 struct States {
   int8_t momentum, momentum_scale, second, second_scale;
@@ -285,7 +289,6 @@ class Tables {
 };
 
 int64_t table_bytes(const core::Plan& plan);
-std::shared_ptr<const void> make_tables(const core::Plan& plan);
 
 /// Makes a device current while it lives.
 class OnDevice {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -25,7 +27,8 @@ cudaError_t cudaGetLastError();
 enum cudaDeviceAttr {
   cudaDevAttrCooperativeLaunch,
   cudaDevAttrMultiProcessorCount,
-  cudaDevAttrMaxSharedMemoryPerMultiprocessor
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin
 };
 struct cudaDeviceProp {
   int multiProcessorCount;
@@ -102,11 +105,21 @@ struct cudaLaunchConfig_t {
 };
 struct cudaFuncAttributes {
   int ptxVersion;
+  int maxThreadsPerBlock;
+  size_t sharedSizeBytes;
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 namespace came::test {
+/// What tests change about the device, and what they look at.
+struct Emulated {
+  size_t shared_memory = size_t{227} << 10;      ///< Most that a block may ask for.
+  std::map<const void*, std::set<int>> allowed;  ///< Of each kernel, every number of bytes that was asked for.
+  int64_t questions = 0;                         ///< How often that was.
+};
+Emulated& emulated();
+
 /// On a multiprocessor.
 int blocks_that_fit(size_t bytes);
 }  // namespace came::test

@@ -75,6 +75,11 @@ void EmulatedStream::finish() {
   for (const Work& work : all) work.run();
 }
 
+Emulated& emulated() {
+  static Emulated one;
+  return one;
+}
+
 int blocks_that_fit(size_t bytes) { return static_cast<int>(kSharedMemory / (bytes + kReserved)); }
 
 cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> run) {
@@ -97,6 +102,7 @@ cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::f
 }  // namespace came::test
 
 using came::test::device;
+using came::test::emulated;
 using came::test::of;
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -122,11 +128,20 @@ cudaError_t cudaGetDevice(int* number) {
 }
 cudaError_t cudaSetDevice(int number) { return number == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  cudaDeviceProp properties{};
-  cudaGetDeviceProperties(&properties, 0);
-  *value = attribute == cudaDevAttrCooperativeLaunch     ? 1
-           : attribute == cudaDevAttrMultiProcessorCount ? properties.multiProcessorCount
-                                                         : static_cast<int>(properties.sharedMemPerMultiprocessor);
+  const auto of_device = [&]() -> size_t {
+    switch (attribute) {
+      case cudaDevAttrCooperativeLaunch:
+        return 1;
+      case cudaDevAttrMultiProcessorCount:
+        return came::cuda::kMostPieces;
+      case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        return came::test::kSharedMemory;
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        return emulated().shared_memory;
+    }
+    return 0;
+  };
+  *value = static_cast<int>(of_device());
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
@@ -217,12 +232,13 @@ cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t strea
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
-  attributes->ptxVersion = 90;
+  *attributes = {.ptxVersion = 90, .maxThreadsPerBlock = came::test::kMostThreads, .sharedSizeBytes = 0};
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
-  const auto bytes = static_cast<size_t>(value);
-  if (bytes > came::test::kSharedMemory - came::test::kReserved) return cudaErrorInvalidValue;
-  device().allowed[kernel] = bytes;
+  if (static_cast<size_t>(value) > emulated().shared_memory) return cudaErrorInvalidValue;
+  ++emulated().questions;
+  emulated().allowed[kernel].insert(value);
+  device().allowed[kernel] = static_cast<size_t>(value);
   return cudaSuccess;
 }

@@ -124,19 +124,15 @@ using KernelFunction = void (*)(Args, More...);
 /// Launches a kernel over the parts or chunks of a launch, with this much shared memory besides the columns'.
 template <class... More>
 void launch_parts(KernelFunction<More...> kernel, Args args, const Launch& launch, int threads, size_t shared,
-                  cudaStream_t stream, More... more) {
+                  const Queue& queue, More... more) {
   const size_t bytes = shared + static_cast<size_t>(launch.buffer);
-  constexpr size_t kPlain = 16 << 10;  // more than 48 KB must be asked for, and kernels have some of their own
-  if (bytes > kPlain) {
-    cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(bytes));
-  }
+  const size_t most = launch.buffer > 0 ? shared + kMostBuffer : bytes;
   if (launch.form == Form::chunks) {
     args.chunks += launch.first;
   } else {
     args.parts += launch.first;
   }
-  run_kernel(kernel, {launch.count, threads, bytes, stream, launch.beside ? Manner::beside : Manner::after}, args,
+  run_kernel(kernel, {launch.count, threads, bytes, launch.beside ? Manner::beside : Manner::after, most}, queue, args,
              more...);
 }
 
@@ -147,8 +143,8 @@ __device__ inline bool is_finished_here(const Args& a) {
 }
 
 /// One block per tensor, for what follows from slots.
-inline void launch_tensors(KernelFunction<> kernel, const Args& args, cudaStream_t stream) {
-  if (args.tensor_count > 0) run_kernel(kernel, {args.tensor_count, kNarrow, 0, stream, Manner::after}, args);
+inline void launch_tensors(KernelFunction<> kernel, const Args& args, const Queue& queue) {
+  if (args.tensor_count > 0) run_kernel(kernel, {args.tensor_count, kNarrow, 0, Manner::after}, queue, args);
 }
 
 /// Calls f(subject) with the arithmetic of a tensor.
