@@ -169,7 +169,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
 template <class K>
 __global__ void __launch_bounds__(kNarrow, 3) direction_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;

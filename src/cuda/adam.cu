@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = N == 4 ? 2 : 1;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kOfChunk) chunk_kernel(const __grid_constant__
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = 2;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Chunk chunk = a.chunks[blockIdx.x];
   const MomentsSheet sheet = a.moments[chunk.tensor];

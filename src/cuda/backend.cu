@@ -63,22 +63,17 @@ class Call {
       }
       set_phase(at);
       clear_slots(plan_.phases[static_cast<size_t>(phase)]);
-      bool first = true;  // it waits for the phase before
       for (Launch launch : tables_.launches[phase]) {
         if (whole && aligned_ && launch.vectors) continue;
-        if (std::exchange(first, false)) launch.beside = false;
         if (!aligned_ && launch.kind != Kind::any64) launch.kind = Kind::any32;
-        if (kind(phase) == PhaseKind::norm) {
-          run_norm(args_, launch, queue_);
-        } else {
-          kernels_.run(args_, launch, queue_);
-        }
+        add(launch);
       }
+      launch_held(false);
     }
+    const bool vectors = whole && aligned_ && tables_.vector_count > 0;
+    args_.lets_next = vectors && tables_.vectors_beside ? 1 : 0;
     if (ends) run_residents(whole);
-    if (whole && aligned_ && tables_.vector_count > 0) {
-      run_vectors(args_, tables_.vectors, tables_.vector_count, tables_.vectors_beside, queue_);
-    }
+    if (vectors) run_vectors(args_, tables_.vectors, tables_.vector_count, tables_.vectors_beside, queue_);
   }
 
  private:
@@ -87,6 +82,20 @@ class Call {
   void set_phase(int phase) {
     args_.phase = phase;
     args_.phase_kind = kind(phase);
+  }
+
+  /// Launches of a phase, each once it is known whether another runs beside it.  The first one waits for the phase
+  /// before, and the last one is over before anything else begins.
+  void add(Launch launch) {
+    launch.beside = launch.beside && held_.count > 0;
+    launch_held(launch.beside);
+    held_ = launch;
+  }
+  void launch_held(bool lets_next) {
+    const Launch launch = std::exchange(held_, {});
+    if (launch.count == 0) return;
+    args_.lets_next = lets_next ? 1 : 0;
+    (args_.phase_kind == PhaseKind::norm ? run_norm : kernels_.run)(args_, launch, queue_);
   }
 
   void prepare() {
@@ -241,6 +250,7 @@ class Call {
   const Kernels& kernels_;
   Queue queue_;
   Args args_{};
+  Launch held_{};
   Message message_;
   bool aligned_ = false;  ///< Every tensor, for vectors.
 };

@@ -174,7 +174,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;
@@ -239,7 +239,7 @@ CAME_ROUTE void apply_other(const Args& a, const Desk& desk) {
 
 template <class K>
 __global__ void __launch_bounds__(kNarrow, 4) apply_kernel(const __grid_constant__ Args a) {
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;

@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = 4;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;

@@ -190,7 +190,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) cover_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;
@@ -207,7 +207,7 @@ template <class K>
 __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   constexpr int N = K::N;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;

@@ -108,7 +108,7 @@ CAME_ROUTE void end_squares(const Args& a, const Desk& desk) {
 
 template <class K>
 __global__ void __launch_bounds__(kStripThreads, 2) squares_kernel(const __grid_constant__ Args a) {
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;
@@ -352,7 +352,7 @@ CAME_ROUTE void end_momentum(const Args& a, const Desk& desk) {
 
 template <class K>
 __global__ void __launch_bounds__(kStripThreads, 2) strips_kernel(const __grid_constant__ Args a) {
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   if (desk.scalars.active == 0) return;

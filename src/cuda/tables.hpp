@@ -235,8 +235,9 @@ struct Args {
   Algorithm algorithm;
   int32_t phase;
   PhaseKind phase_kind;
-  int32_t split;   ///< The plan has a phase for moments of its own.
-  int32_t raises;  ///< The step ends with this call.
+  int32_t split;      ///< The plan has a phase for moments of its own.
+  int32_t raises;     ///< The step ends with this call.
+  int32_t lets_next;  ///< The next launch runs beside this one.
 };
 
 /// Words of the options of one group.

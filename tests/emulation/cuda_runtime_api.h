@@ -1,7 +1,9 @@
 // As much of CUDA's runtime as the library and its tests use, on the host: memory is the host's, and a launch runs when
-// the next one must come after it or somebody waits.  Launches that run beside each other do so in any order.
+// somebody waits for it.  Streams go on in any order.  A launch that may run beside the one before it begins when that
+// one lets it, or is over.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -52,14 +54,17 @@ cudaError_t cudaMemset(void* to, int byte, size_t bytes);
 // Streams and graphs.
 namespace came::test {
 struct Work {
-  std::function<void()> run;
-  bool beside;  ///< In any order with what came before.
+  std::function<void(const std::function<void()>& next)> run;  ///< Calls `next` when the next work may begin early.
+  bool beside;                                                 ///< May begin early.
 };
 struct EmulatedStream {
-  std::vector<Work> pending;
+  std::deque<Work> pending;
   std::vector<Work>* captured = nullptr;  ///< Where work goes instead.
   bool spoilt = false;                    ///< Something happened that may not while it is.
   void add(Work work);
+  /// Runs the next work, and what begins before that is over.
+  void go_on();
+  /// Runs all work; that of other streams goes on meanwhile.
   void finish();
 };
 }  // namespace came::test

@@ -44,5 +44,58 @@ TEST_F(EmulatedDevice, RefusesAPlanWhoseBlocksNeedMoreMemoryThanItHas) {
                "the device takes at most 49152");
 }
 
+/// Copies memory: what a caller's own kernel sees of a step before it.
+struct Copies {
+  static constexpr int kMost = 32;
+  const came_tensor* from[kMost];
+  char* to[kMost];
+  int64_t bytes[kMost];
+  int count;
+};
+void copy_kernel(Copies all) {
+  for (int k = static_cast<int>(threadIdx.x); k < all.count; k += static_cast<int>(blockDim.x)) {
+    std::memcpy(all.to[k], all.from[k]->data, static_cast<size_t>(all.bytes[k]));
+  }
+}
+
+TEST_F(EmulatedDevice, LetsAProgrammaticLaunchOfTheCallerBeginOnceAStepHasWritten) {
+  std::vector<TensorSpec> specs = in_every_type({{5, 7}, {67, 130}, {301}});
+  for (const Sizes& shape : std::vector<Sizes>{{70, 1024}, {64, 64}, {301}}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      specs.push_back(spec_of(shape, dtype));
+      specs.back().id = specs.size();
+    }
+  }
+  const auto check_steps = [](const std::string& word, const std::vector<TensorSpec>& list) {
+    Trial run({Options(word)}, list, nullptr, core::cuda_backend());
+    start(run);
+    run.fill_grads(1);
+    run.upload();
+    for (int step = 0; step < 6; ++step) {
+      run.launch();
+      Copies copies{};
+      std::vector<std::vector<char>> seen;
+      for (const came_tensor* param = run.memory_step().params; seen.size() < list.size(); ++param) {
+        seen.emplace_back(static_cast<size_t>(run.params[seen.size()].size()));
+        copies.from[copies.count] = param;
+        copies.to[copies.count] = seen.back().data();
+        copies.bytes[copies.count++] = run.params[seen.size() - 1].size();
+      }
+      cudaLaunchAttribute early{};
+      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      early.val.programmaticStreamSerializationAllowed = 1;
+      const cudaLaunchConfig_t config{.gridDim = dim3(1), .blockDim = dim3(32), .attrs = &early, .numAttrs = 1};
+      check(cudaLaunchKernelEx(&config, copy_kernel, copies));
+      device::synchronize();
+      for (int k = 0; k < copies.count; ++k) {
+        EXPECT_EQ(std::memcmp(copies.to[k], copies.from[k]->data, static_cast<size_t>(copies.bytes[k])), 0)
+            << word << ", parameter " << k << " of step " << step;
+      }
+    }
+  };
+  for (const std::string& word : all_words()) check_steps(word, specs);
+  check_steps("came", {spec_of({70, 1024}, DType::f32)});
+}
+
 }  // namespace
 }  // namespace came::test

@@ -65,14 +65,27 @@ cudaError_t wait_for_standard() {
 
 void EmulatedStream::add(Work work) {
   if (captured != nullptr) return captured->push_back(std::move(work));
-  if (!work.beside) finish();
   pending.push_back(std::move(work));
+  constexpr size_t kMost = 256;
+  if (pending.size() > kMost) go_on();
+}
+
+void EmulatedStream::go_on() {
+  const Work work = std::move(pending.front());
+  pending.pop_front();
+  work.run([this] {
+    if (!pending.empty() && pending.front().beside) go_on();
+  });
 }
 
 void EmulatedStream::finish() {
-  std::shuffle(pending.begin(), pending.end(), device().random);
-  const std::vector<Work> all = std::exchange(pending, {});
-  for (const Work& work : all) work.run();
+  while (!pending.empty()) {
+    std::vector<EmulatedStream*> busy;
+    for (EmulatedStream* stream : device().streams) {
+      if (!stream->pending.empty()) busy.push_back(stream);
+    }
+    busy[device().random() % busy.size()]->go_on();
+  }
 }
 
 Emulated& emulated() {
@@ -95,7 +108,8 @@ cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::f
   }
   if (together && shape.blocks > blocks_that_fit(shape.bytes) * cuda::kMostPieces) return cudaErrorInvalidConfiguration;
   of(config.stream)
-      .add({[shape, run = std::move(run)] { Emulator::launch(shape, device().random(), run); }, special && !together});
+      .add({[shape, run = std::move(run)](const auto& next) { Emulator::launch(shape, device().random(), run, next); },
+            special && !together});
   return cudaSuccess;
 }
 
@@ -227,7 +241,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t replay, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream) {
-  of(stream).add({[to, byte, bytes] { std::memset(to, byte, bytes); }, false});
+  of(stream).add({[to, byte, bytes](const auto&) { std::memset(to, byte, bytes); }, false});
   return cudaSuccess;
 }
 

@@ -13,9 +13,12 @@ inline constexpr int kWide = 512;
 inline constexpr int kNarrow = 256;
 
 /// Stands at the beginning of a kernel.  Launches of one phase take different tensors: the next one may begin as soon
-/// as all blocks of this one have, and this one is not over before the one that it ran beside.
+/// as all blocks of this one have, and this one is not over before the one that it ran beside.  The last one of a phase
+/// lets nobody begin: a programmatic launch of the caller may read what it writes.
 struct Beside {
-  __device__ Beside() { let_next_begin(); }
+  __device__ explicit Beside(const Args& a) {
+    if (a.lets_next != 0) let_next_begin();
+  }
   __device__ ~Beside() { await_launch_before(); }
   Beside(const Beside&) = delete;
   Beside& operator=(const Beside&) = delete;

@@ -239,7 +239,8 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
         visit.template finish_columns<false>([&] { wait_for_all(3); });
         come();
         wait_for_all(4);
-        if (wave + kTeams >= run.waves) let_next_begin();  // where blocks end while others still have a turn
+        // Where blocks end while others still have a turn.
+        if (wave + kTeams >= run.waves && run.a.lets_next != 0) let_next_begin();
         visit.apply(Refill<W>(of_later), Turn(run, wave, 1));
       });
     }
