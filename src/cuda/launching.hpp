@@ -30,10 +30,14 @@ struct Blocks {
 /// Loads a kernel, allows its blocks the memory they need, and throws if the device has no room for one.
 void ask_for(const void* kernel, const Blocks& blocks);
 
+/// What CUDA says to a launch.
 template <class... Parameters, class... Arguments>
-void run_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Queue& queue,
-                const Arguments&... arguments) {
-  if (queue.asks) return ask_for(reinterpret_cast<const void*>(kernel), blocks);
+cudaError_t try_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Queue& queue,
+                       const Arguments&... arguments) {
+  if (queue.asks) {
+    ask_for(reinterpret_cast<const void*>(kernel), blocks);
+    return cudaSuccess;
+  }
   cudaLaunchAttribute attribute{};
   if (blocks.manner == Manner::beside) {
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -49,7 +53,13 @@ void run_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Queue
   config.stream = queue.stream;
   config.attrs = &attribute;
   config.numAttrs = blocks.manner == Manner::after ? 0 : 1;
-  check(cudaLaunchKernelEx(&config, kernel, arguments...), "step: a launch failed");
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+template <class... Parameters, class... Arguments>
+void run_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Queue& queue,
+                const Arguments&... arguments) {
+  check(try_kernel(kernel, blocks, queue, arguments...), "step: a launch failed");
 }
 
 }  // namespace came::cuda

@@ -9,7 +9,10 @@
 // Where blocks cannot run side by side, the same functions run one after the other, a launch each, and read again what
 // they would have kept: the same bits.
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
+#include "core/message.hpp"
 #include "cuda/device/residents.cuh"
 #include "cuda/launching.hpp"
 
@@ -19,16 +22,43 @@ namespace {
 constexpr Stage kStages[] = {Stage::statistics, Stage::squares, Stage::momentum, Stage::instability, Stage::apply};
 
 template <class W>
-void stream_stages(const ResidentArgs& run, const Queue& queue) {
-  const auto launch = [&](int blocks, int wave, int large) {
-    for (const Stage stage : kStages) {
-      run_kernel(streaming_kernel<W>, {blocks, kThreads, kBytes, Manner::after}, queue, run, wave, large, stage);
-    }
-  };
-  for (int k = 0; k < run.large_count; ++k) launch(kTeams * kMostPieces, 0, k);
-  for (int wave = 0; wave < run.waves; wave += kTeams) {
-    launch((run.waves - wave < kTeams ? run.waves - wave : kTeams) * kMostPieces, wave, -1);
+void stream_stages(const ResidentArgs& run, int blocks, int wave, int large, const Queue& queue) {
+  for (const Stage stage : kStages) {
+    run_kernel(streaming_kernel<W>, {blocks, kThreads, kBytes, Manner::after}, queue, run, wave, large, stage);
   }
+}
+template <class W>
+void stream_large(const ResidentArgs& run, const Queue& queue) {
+  for (int k = 0; k < run.large_count; ++k) stream_stages<W>(run, kTeams * kMostPieces, 0, k, queue);
+}
+template <class W>
+void stream_waves(const ResidentArgs& run, const Queue& queue) {
+  for (int wave = 0; wave < run.waves; wave += kTeams) {
+    stream_stages<W>(run, std::min(kTeams, run.waves - wave) * kMostPieces, wave, -1, queue);
+  }
+}
+
+/// Launches all blocks at the same time; false: there is no room for them, as on a stream that has a part of the device
+/// for itself (a green context), and nothing was launched.
+bool run_side_by_side(void (*kernel)(ResidentArgs), const ResidentArgs& run, const Queue& queue) {
+  const cudaError_t error = try_kernel(kernel, {kTeams * kMostPieces, kThreads, kBytes, Manner::together}, queue, run);
+  if (error == cudaErrorCooperativeLaunchTooLarge || error == cudaErrorNotSupported) {
+    cudaGetLastError();  // answered, and not the caller's
+    return false;
+  }
+  check(error, "step: a launch failed");
+  return true;
+}
+
+/// Does the environment leave the launch of blocks side by side on?  It is read once.
+bool is_wanted() {
+  static const bool wanted = [] {
+    const char* given = std::getenv("CAME_CUDA_RESIDENT");
+    const std::string_view text = given == nullptr ? "" : given;
+    if (text != "" && text != "0" && text != "1") core::invalid("CAME_CUDA_RESIDENT is '", text, "', expected 0 or 1");
+    return text != "0";
+  }();
+  return wanted;
 }
 
 }  // namespace
@@ -52,15 +82,18 @@ bool fits_the_chip() {
         "occupancy");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
-  return cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
+  return is_wanted() && cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
 }
 
 void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, const Queue& queue) {
-  if (!aligned) return stream_stages<Where<false>>(run, queue);
-  if (!side_by_side) return stream_stages<Where<true>>(run, queue);
-  const Blocks blocks{kTeams * kMostPieces, kThreads, kBytes, Manner::together};
-  if (run.large_count > 0) run_kernel(large_kernel<Where<true>>, blocks, queue, run);
-  if (run.waves > 0) run_kernel(resident_kernel<Where<true>>, blocks, queue, run);
+  if (!aligned) {
+    stream_large<Where<false>>(run, queue);
+    stream_waves<Where<false>>(run, queue);
+    return;
+  }
+  const auto runs = [&](auto kernel) { return side_by_side && run_side_by_side(kernel, run, queue); };
+  if (run.large_count > 0 && !runs(large_kernel<Where<true>>)) stream_large<Where<true>>(run, queue);
+  if (run.waves > 0 && !runs(resident_kernel<Where<true>>)) stream_waves<Where<true>>(run, queue);
 }
 
 }  // namespace came::cuda

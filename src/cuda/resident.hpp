@@ -72,13 +72,15 @@ struct ResidentArgs {
 /// Parts of a step that are launched one by one where blocks do not run side by side.
 enum class Stage : int32_t { statistics, squares, momentum, instability, apply };
 
-/// Can the blocks of all teams run side by side on a device?  Without one, as on those that can.
+/// Has a device room for the blocks of all teams side by side?  Without one, as on those that have.  It decides how sums
+/// are added up, and so asks for nothing that may change, such as whether blocks may be launched side by side.
 bool has_room(int device);
 
 /// Pieces of the matrices that stay on the chip: large ones, then waves.
 std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorTable>& tensors);
 
-/// Makes the kernels ready; can all blocks run side by side on the current device?
+/// Has a device room for the blocks of all teams side by side? Without one, as on those that have.  It decides how sums
+/// are added up, and so asks for nothing that may change, such as whether blocks may be launched side by side.
 bool fits_the_chip();
 
 void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, const Queue& queue);

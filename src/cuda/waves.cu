@@ -45,8 +45,7 @@ bool has_room(int device) {
   };
   constexpr int kReserved = 1024;  // bytes of shared memory that CUDA takes for each block
   constexpr int kNeeded = kTeams * (kPieceBytes + kReserved);
-  return of_device(cudaDevAttrCooperativeLaunch, 1) != 0 &&
-         of_device(cudaDevAttrMultiProcessorCount, kMostPieces) >= kMostPieces &&
+  return of_device(cudaDevAttrMultiProcessorCount, kMostPieces) >= kMostPieces &&
          of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kNeeded) >= kNeeded;
 }
 

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "cuda/teams.hpp"
 #include "emulation/emulator.hpp"
 
 enum cudaError_t {
@@ -19,7 +20,9 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration,
   cudaErrorInvalidDevice,
   cudaErrorNotReady,
-  cudaErrorStreamCaptureUnsupported
+  cudaErrorStreamCaptureUnsupported,
+  cudaErrorCooperativeLaunchTooLarge,
+  cudaErrorNotSupported
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -119,9 +122,12 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 namespace came::test {
 /// What tests change about the device, and what they look at.
 struct Emulated {
+  bool cooperative = true;
+  int multiprocessors = cuda::kMostPieces;       ///< For blocks side by side; fewer in a green context.
   size_t shared_memory = size_t{227} << 10;      ///< Most that a block may ask for.
   std::map<const void*, std::set<int>> allowed;  ///< Of each kernel, every number of bytes that was asked for.
   int64_t questions = 0;                         ///< How often that was.
+  int64_t together = 0;                          ///< Launches of blocks side by side.
 };
 Emulated& emulated();
 

@@ -44,6 +44,46 @@ TEST_F(EmulatedDevice, RefusesAPlanWhoseBlocksNeedMoreMemoryThanItHas) {
                "the device takes at most 49152");
 }
 
+/// Matrices that stay on the chip, one of them in more pieces than it has room for at once, and others.
+std::vector<TensorSpec> resident_specs() {
+  std::vector<TensorSpec> list;
+  for (const Sizes& shape : std::vector<Sizes>{{270, 512}, {70, 1024}, {230, 1024}, {37, 2048}, {64, 64}, {301}}) {
+    list.push_back(spec_of(shape, DType::f32));
+    list.back().id = list.size();
+  }
+  return list;
+}
+
+struct Left {
+  Bytes image;
+  int64_t together;  ///< Launches of blocks side by side.
+};
+Left left_by_steps() {
+  const int64_t before = emulated().together;
+  Trial run({Options::came()}, resident_specs(), nullptr, core::cuda_backend());
+  start(run);
+  for (uint64_t step = 0; step < 2; ++step) {
+    run.fill_grads(step);
+    run.run();
+  }
+  return {run.image(), emulated().together - before};
+}
+
+TEST_F(EmulatedDevice, WithoutRoomForBlocksSideBySideTakesTheSameStep) {
+  const char* given = std::getenv("CAME_CUDA_RESIDENT");
+  const bool wanted = given == nullptr || std::string(given) != "0";
+  const Left usual = left_by_steps();
+  EXPECT_EQ(usual.together, wanted ? 4 : 0);  // of the large one and of the others, in each step
+  emulated().multiprocessors = 1;
+  const Left refused = left_by_steps();
+  EXPECT_EQ(refused.together, 0);
+  EXPECT_EQ(refused.image, usual.image);
+  emulated().cooperative = false;
+  const Left unable = left_by_steps();
+  EXPECT_EQ(unable.together, 0);
+  EXPECT_EQ(unable.image, usual.image);
+}
+
 /// Copies memory: what a caller's own kernel sees of a step before it.
 struct Copies {
   static constexpr int kMost = 32;

@@ -106,7 +106,11 @@ cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::f
   if (shape.blocks < 1 || shape.threads < 1 || shape.threads > kMostThreads || shape.bytes > most) {
     return cudaErrorInvalidConfiguration;
   }
-  if (together && shape.blocks > blocks_that_fit(shape.bytes) * cuda::kMostPieces) return cudaErrorInvalidConfiguration;
+  if (together && !emulated().cooperative) return cudaErrorNotSupported;
+  if (together && shape.blocks > blocks_that_fit(shape.bytes) * emulated().multiprocessors) {
+    return cudaErrorCooperativeLaunchTooLarge;
+  }
+  emulated().together += together ? 1 : 0;
   of(config.stream)
       .add({[shape, run = std::move(run)](const auto& next) { Emulator::launch(shape, device().random(), run, next); },
             special && !together});
@@ -126,7 +130,9 @@ const char* cudaGetErrorName(cudaError_t error) {
                                            "cudaErrorInvalidConfiguration",
                                            "cudaErrorInvalidDevice",
                                            "cudaErrorNotReady",
-                                           "cudaErrorStreamCaptureUnsupported"};
+                                           "cudaErrorStreamCaptureUnsupported",
+                                           "cudaErrorCooperativeLaunchTooLarge",
+                                           "cudaErrorNotSupported"};
   return kNames[error];
 }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
@@ -145,7 +151,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   const auto of_device = [&]() -> size_t {
     switch (attribute) {
       case cudaDevAttrCooperativeLaunch:
-        return 1;
+        return emulated().cooperative ? 1 : 0;
       case cudaDevAttrMultiProcessorCount:
         return came::cuda::kMostPieces;
       case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
