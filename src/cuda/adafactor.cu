@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kNarrow, 3) direction_kernel(const __grid_cons
   const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<T> s(a, desk, K::kPlain);
   int agreements = 0;
   if (s.column_factors(desk.part.batch) != nullptr) {

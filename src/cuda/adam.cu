@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0) return;
+  if (!is_taken<K>(a, s.k)) return;
   const Team<kNarrow> team;
   const Moments<K> moments(s, part.batch);
   const bool applies = a.phase_kind == PhaseKind::apply;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kOfChunk) chunk_kernel(const __grid_constant__
   if (is_skipped(a)) return;
   const Chunk chunk = a.chunks[blockIdx.x];
   const MomentsSheet sheet = a.moments[chunk.tensor];
-  if (sheet.active == 0) return;
+  if (!is_taken<K>(a, sheet)) return;
   const int64_t first = chunk.number * kChunk;
   const int64_t left = sheet.elements - first;
   const Moments<K> moments(sheet, first);

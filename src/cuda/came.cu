@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constan
   const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   int agreements = 0;
   if (desk.tensor.factored && desk.tensor.owner == Owner::rows) {
     const Subject<T> s(a, desk, K::kPlain);
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(kNarrow, 4) apply_kernel(const __grid_constant
   const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<typename K::T> s(a, desk, K::kPlain);
   if (s.column_factors(desk.part.batch) != nullptr) {
     apply_rows<K>(s, desk.part);

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0) return;
+  if (!is_taken<K>(a, s.k)) return;
   const Team<kNarrow> team;
   const Moments<K> moments(s, part.batch);
   const bool applies = a.phase_kind == PhaseKind::apply;

@@ -28,14 +28,13 @@ void stream_stages(const ResidentArgs& run, int blocks, int wave, int large, con
   }
 }
 template <class W>
-void stream_large(const ResidentArgs& run, const Queue& queue) {
-  for (int k = 0; k < run.large_count; ++k) stream_stages<W>(run, kTeams * kMostPieces, 0, k, queue);
+void stream_large(const ResidentArgs& run, int large, const Queue& queue) {
+  stream_stages<W>(run, kTeams * kMostPieces, 0, large, queue);
 }
+/// As many waves from this one on as there are teams.
 template <class W>
-void stream_waves(const ResidentArgs& run, const Queue& queue) {
-  for (int wave = 0; wave < run.waves; wave += kTeams) {
-    stream_stages<W>(run, std::min(kTeams, run.waves - wave) * kMostPieces, wave, -1, queue);
-  }
+void stream_waves(const ResidentArgs& run, int wave, const Queue& queue) {
+  stream_stages<W>(run, std::min(kTeams, run.waves - wave) * kMostPieces, wave, -1, queue);
 }
 
 /// Launches all blocks at the same time; false: there is no room for them, as on a stream that has a part of the device
@@ -67,9 +66,8 @@ bool fits_the_chip() {
   ResidentArgs any{};
   any.large_count = any.waves = 1;
   const Queue nowhere{.asks = true};
-  for (const bool side_by_side : {false, true}) {
-    for (const bool aligned : {false, true}) run_resident(any, side_by_side, aligned, nowhere);
-  }
+  for (const bool side_by_side : {false, true}) run_resident(any, side_by_side, nowhere);
+  stream_large<Where<false>>(any, 0, nowhere);
   int device = 0;
   int multiprocessors = 0;
   int cooperative = 0;
@@ -85,15 +83,19 @@ bool fits_the_chip() {
   return is_wanted() && cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
 }
 
-void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, const Queue& queue) {
-  if (!aligned) {
-    stream_large<Where<false>>(run, queue);
-    stream_waves<Where<false>>(run, queue);
-    return;
-  }
+void run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue) {
   const auto runs = [&](auto kernel) { return side_by_side && run_side_by_side(kernel, run, queue); };
-  if (run.large_count > 0 && !runs(large_kernel<Where<true>>)) stream_large<Where<true>>(run, queue);
-  if (run.waves > 0 && !runs(resident_kernel<Where<true>>)) stream_waves<Where<true>>(run, queue);
+  if (run.large_count > 0 && !runs(large_kernel<Where<true>>)) {
+    for (int k = 0; k < run.large_count; ++k) stream_large<Where<true>>(run, k, queue);
+  }
+  if (run.waves > 0 && !runs(resident_kernel<Where<true>>)) {
+    for (int wave = 0; wave < run.waves; wave += kTeams) stream_waves<Where<true>>(run, wave, queue);
+  }
+}
+
+void run_unaligned_resident(const ResidentArgs& run, int member, const Queue& queue) {
+  if (member < run.large_count) return stream_large<Where<false>>(run, member, queue);
+  stream_waves<Where<false>>(run, member - run.large_count, queue);
 }
 
 }  // namespace came::cuda

@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kWide, 2) cover_kernel(const __grid_constant__
   const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   if (desk.tensor.factored && desk.tensor.owner != Owner::matrix) {
     cover_tile<K>(Subject<T>(a, desk, K::kPlain), desk.part);
   } else {
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0 || s.o.cautious == 0) return;
+  if (!is_taken<K>(a, s.k) || s.o.cautious == 0) return;
   const Team<kNarrow> team;
   const bool applies = a.phase_kind == PhaseKind::apply;
   int agreements = 0;

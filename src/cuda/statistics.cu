@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kWide, 2) statistics_kernel(const __grid_const
   const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   __shared__ RowSums<T, kWide> sums;
   if (!run_rows<K>(a, desk, sums)) run_other<K>(a, desk, sums);
   if (desk.options.scale_parameter != 0) sum_parameters<K>(a, desk);
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0) return;
+  if (!is_taken<K>(a, s.k)) return;
   const Update<T> update(s);
   const Team<kWide> team;
   const Place grad = s.grad(part.batch);

@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kStripThreads, 2) squares_kernel(const __grid_
   const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<float> s(a, desk, K::kPlain);
   if (fabsf(s.factor()) == 1.0F) {
     sum_squares<K, false>(s, Update<float>(s), desk.part);
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(kStripThreads, 2) strips_kernel(const __grid_c
   const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<float> s(a, desk, K::kPlain);
   [[maybe_unused]] __shared__ RowsOfSegment rows;
   with_known<K>(s, [&](auto types) { blend_strips<decltype(types)>(s, Update<float>(s), desk.part, rows); });

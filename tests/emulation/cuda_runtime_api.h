@@ -127,6 +127,7 @@ struct Emulated {
   size_t shared_memory = size_t{227} << 10;      ///< Most that a block may ask for.
   std::map<const void*, std::set<int>> allowed;  ///< Of each kernel, every number of bytes that was asked for.
   int64_t questions = 0;                         ///< How often that was.
+  std::map<const void*, int64_t> launched;       ///< How often each kernel was.
   int64_t together = 0;                          ///< Launches of blocks side by side.
 };
 Emulated& emulated();

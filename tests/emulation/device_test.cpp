@@ -84,6 +84,123 @@ TEST_F(EmulatedDevice, WithoutRoomForBlocksSideBySideTakesTheSameStep) {
   EXPECT_EQ(unable.image, usual.image);
 }
 
+/// Tensors of every kind of kernel.
+std::vector<TensorSpec> specs_of_all_kinds() {
+  std::vector<TensorSpec> list = resident_specs();
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Sizes& shape : std::vector<Sizes>{{67, 128}, {2, 33, 64}, {20, 512}, {1028}, {9}, {3, 16400}}) {
+      list.push_back(spec_of(shape, dtype));
+      list.back().id = list.size();
+    }
+  }
+  return list;
+}
+
+/// What three steps leave, whole or phase by phase, and how often each kernel was launched.
+Bytes bytes_at(Placement placement, const Options& o, bool by_phases, std::map<const void*, int64_t>& launched) {
+  Trial run({o}, specs_of_all_kinds(), nullptr, core::cuda_backend());
+  run.placement = placement;
+  start(run);
+  emulated().launched.clear();
+  for (uint64_t step = 0; step < 3; ++step) {
+    run.fill_grads(step);
+    if (!by_phases) run.run();
+    const int phases = by_phases ? static_cast<int>(run.plan.phases.size()) : 0;
+    for (int phase = 0; phase < phases; ++phase) run.run_phase(phase);
+  }
+  launched = emulated().launched;
+  return run.image();
+}
+
+class EmulatedAddresses : public testing::TestWithParam<std::string> {};
+
+TEST_P(EmulatedAddresses, ThatAreNotAlignedSlowNoOtherTensorDownAndChangeNoBits) {
+  Options o(GetParam());
+  for (const bool other : {false, true}) {
+    o.max_grad_norm = other ? 10 : 0;
+    if (other && GetParam() != "sm3") o.momentum_dtype = CAME_DTYPE_BF16;
+    std::map<const void*, int64_t> aligned;
+    std::map<const void*, int64_t> mixed;
+    const Bytes expected = bytes_at(Placement::aligned, o, false, aligned);
+    EXPECT_EQ(bytes_at(Placement::mixed, o, false, mixed), expected);
+    int64_t more = 0;
+    for (const auto& [kernel, count] : aligned) EXPECT_GE(mixed[kernel], count);
+    for (const auto& [kernel, count] : mixed) more += count - aligned[kernel];
+    EXPECT_GT(more, 0);
+    EXPECT_EQ(bytes_at(Placement::odd, o, false, mixed), expected);
+    EXPECT_EQ(bytes_at(Placement::mixed, o, true, mixed), expected);
+  }
+}
+
+/// Gradients of another address at every step, as of buckets, and tensors that are not active now and then.
+TEST_P(EmulatedAddresses, MayChangeFromStepToStep) {
+  const std::vector<TensorSpec> list = specs_of_all_kinds();
+  Trial still({Options(GetParam())}, list, nullptr, core::cuda_backend());
+  Trial moving({Options(GetParam())}, list, nullptr, core::cuda_backend());
+  for (Trial* run : {&still, &moving}) {
+    start(*run);
+    run->upload();
+  }
+  for (uint64_t number = 0; number < 5; ++number) {
+    std::vector<uint8_t> active(list.size(), 1);
+    for (size_t k = 0; k < list.size(); ++k) active[k] = (k + number) % 5 != 0;
+    std::vector<std::vector<char>> buckets;
+    std::vector<came_tensor> grads;
+    for (Trial* run : {&still, &moving}) {
+      run->fill_grads(number);
+      run->upload_grads();
+      came_step step = run->memory_step();
+      step.active = active.data();
+      for (size_t k = 0; run == &moving && k < list.size(); ++k) {
+        const auto bytes = static_cast<size_t>(run->grads[k].size());
+        buckets.emplace_back(bytes + 32);
+        grads.push_back(run->memory_step().grads[k]);
+        const size_t at =
+            16 - reinterpret_cast<uintptr_t>(buckets.back().data()) % 16 + ((k + number) % 3 == 0 ? 4 : 0);
+        grads.back().data = buckets.back().data() + at;
+        std::memcpy(grads.back().data, run->grads[k].data(), bytes);
+      }
+      if (run == &moving) step.grads = grads.data();
+      core::run_step(run->plan, step);
+      device::synchronize();
+    }
+  }
+  for (Trial* run : {&still, &moving}) run->download();
+  EXPECT_EQ(moving.image(), still.image());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatedAddresses, testing::ValuesIn(all_words()),
+                         [](const auto& param) { return param.param; });
+
+/// One plan, two streams, each with memory of its own: the device goes from one to the other between any launches.
+TEST_F(EmulatedDevice, ServesTwoStreamsWithMatricesThatStayOnTheChip) {
+  constexpr int kSteps = 3;
+  const auto make = [] {
+    auto run =
+        std::make_unique<Trial>(std::vector<Options>{Options::came()}, resident_specs(), nullptr, core::cuda_backend());
+    start(*run);
+    run->fill_grads(1);
+    run->upload();
+    return run;
+  };
+  const auto expected = make();
+  for (int step = 0; step < kSteps; ++step) expected->launch();
+  expected->download();
+  const Stream streams[2];
+  const std::unique_ptr<Trial> runs[2] = {make(), make()};
+  for (int step = 0; step < kSteps; ++step) {
+    for (int k = 0; k < 2; ++k) {
+      runs[k]->step.stream = streams[k].get();
+      core::run_step(runs[0]->plan, runs[k]->memory_step());
+    }
+  }
+  device::synchronize();
+  for (const auto& run : runs) {
+    run->download();
+    EXPECT_EQ(run->image(), expected->image());
+  }
+}
+
 /// Copies memory: what a caller's own kernel sees of a step before it.
 struct Copies {
   static constexpr int kMost = 32;

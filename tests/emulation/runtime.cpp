@@ -110,6 +110,7 @@ cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::f
   if (together && shape.blocks > blocks_that_fit(shape.bytes) * emulated().multiprocessors) {
     return cudaErrorCooperativeLaunchTooLarge;
   }
+  ++emulated().launched[kernel];
   emulated().together += together ? 1 : 0;
   of(config.stream)
       .add({[shape, run = std::move(run)](const auto& next) { Emulator::launch(shape, device().random(), run, next); },

@@ -139,10 +139,20 @@ void launch_parts(KernelFunction<More...> kernel, Args args, const Launch& launc
              more...);
 }
 
+/// Does a launch of kernels for K take a tensor, as a step's Scalars or sheet say?
+template <class K, class Said>
+__device__ inline bool is_taken(const Args& a, const Said& said) {
+  if constexpr (!K::kPlain) {
+    if (a.unaligned != 0) return said.unaligned != 0;
+  }
+  return said.active != 0;
+}
+
 /// Whether something follows from the slots for this block's tensor: not where it has no elements, whose mean is none.
 __device__ inline bool is_finished_here(const Args& a) {
   const TensorTable& t = a.tensors[blockIdx.x];
-  return !is_skipped(a) && t.sharded && t.elements > 0 && a.scalars[blockIdx.x].active != 0;
+  const Scalars& s = a.scalars[blockIdx.x];
+  return !is_skipped(a) && t.sharded && t.elements > 0 && (s.active != 0 || s.unaligned != 0);
 }
 
 /// One block per tensor, for what follows from slots.
