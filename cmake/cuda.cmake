@@ -28,6 +28,7 @@ add_library(came_cuda OBJECT
   src/cuda/came.cu
   src/cuda/content.cu
   src/cuda/lamb.cu
+  src/cuda/launching.cu
   src/cuda/norm.cu
   src/cuda/resident.cu
   src/cuda/sm3.cu

@@ -19,6 +19,7 @@ namespace came::test {
 enum class Placement {
   aligned,  ///< At multiples of 256 bytes, as an allocator would have them.
   odd,      ///< At odd multiples of the element's size.
+  mixed,    ///< Some there, some at multiples of 256 bytes.
   apart,    ///< Each in an allocation of its own: tools that watch over allocations see every byte beyond.
 };
 
@@ -35,7 +36,8 @@ class Mirror {
   void add(void* host, int64_t bytes, int64_t element_size) {
     const auto number = static_cast<int64_t>(pieces_.size());
     int64_t begin = (end_ + kGuard + kAlignment - 1) / kAlignment * kAlignment;
-    if (placement_ == Placement::odd) begin += (2 * (number % 4) + 1) * element_size;
+    const bool odd = placement_ == Placement::odd || (placement_ == Placement::mixed && number % 11 == 3);
+    if (odd) begin += (2 * (number % 4) + 1) * element_size;
     pieces_.push_back({static_cast<char*>(host), bytes, begin, nullptr});
     end_ = begin + bytes;
   }

@@ -1,50 +1,15 @@
 // A tensor split over ranks gives what the whole tensor gives.  Ranks are plans of their own; the test sums (or takes
 // the maximum of) their reduction buffers between the phases, as an all-reduce would.
-#include <memory>
-
-#include "support.hpp"
+#include "sharding.hpp"
 
 namespace came::test {
 namespace {
-
-using Sizes = std::vector<int64_t>;
 
 struct Case {
   std::string name;
   Sizes shape;
   std::vector<Shard> ranks;
 };
-
-/// Cuts dimension d of a shape at these points: ranks of uneven and empty parts.
-std::vector<Shard> cut(const Sizes& shape, size_t d, const Sizes& points) {
-  std::vector<Shard> ranks;
-  int64_t begin = 0;
-  for (const int64_t end : points) {
-    Shard shard{uint64_t{1} << d, Sizes(shape.size(), 0), shape};
-    shard.offset[d] = begin;
-    shard.extent[d] = end - begin;
-    ranks.push_back(shard);
-    begin = end;
-  }
-  return ranks;
-}
-
-/// Cuts every part again along another dimension.
-std::vector<Shard> cut_again(const std::vector<Shard>& ranks, size_t d, const Sizes& points) {
-  std::vector<Shard> finer;
-  for (const Shard& rank : ranks) {
-    int64_t begin = 0;
-    for (const int64_t end : points) {
-      Shard shard = rank;
-      shard.split_dims |= uint64_t{1} << d;
-      shard.offset[d] = begin;
-      shard.extent[d] = end - begin;
-      finer.push_back(shard);
-      begin = end;
-    }
-  }
-  return finer;
-}
 
 std::vector<Case> cases() {
   const Sizes matrix{13, 11};
@@ -71,43 +36,10 @@ std::vector<Case> cases() {
   };
 }
 
-void all_reduce(std::vector<std::unique_ptr<Trial>>& ranks, int phase) {
-  const core::Phase& p = ranks[0]->plan.phases[static_cast<size_t>(phase)];
-  const auto buffer = [&](Trial& run) { return static_cast<double*>(run.reductions.data()) + p.offset; };
-  const int64_t count = p.shared.empty() ? 0 : p.shared[0].count;
-  for (int64_t k = 0; k < count; ++k) {
-    double value = buffer(*ranks[0])[k];
-    for (size_t r = 1; r < ranks.size(); ++r) {
-      const double other = buffer(*ranks[r])[k];
-      value = p.op == CAME_REDUCE_SUM ? value + other : std::max(value, other);
-    }
-    for (auto& rank : ranks) buffer(*rank)[k] = value;
-  }
-}
-
 struct Difference {
   double param = 0;  ///< Largest difference of a parameter, by the largest displacement of its tensor.
   double state = 0;  ///< Largest difference of a row or column statistic, relative.
 };
-
-void step_ranks(std::vector<std::unique_ptr<Trial>>& ranks) {
-  for (int phase = 0; phase < static_cast<int>(ranks[0]->plan.phases.size()); ++phase) {
-    for (auto& rank : ranks) rank->run_phase(phase);
-    all_reduce(ranks, phase);
-  }
-}
-
-/// Where element `local` of a statistic lies in the whole one: both are batches of vectors.
-int64_t whole_index(const core::State& state, int64_t local) {
-  int64_t index = 0;
-  int64_t stride = 1;
-  for (size_t d = state.shape.size(); d-- > 0;) {
-    index += (state.offset[d] + local % state.shape[d]) * stride;
-    local /= state.shape[d];
-    stride *= state.whole[d];
-  }
-  return index;
-}
 
 /// What the ranks' tensors differ by from the whole ones after 25 steps.
 Difference difference(const Options& options, const Case& c, DType dtype = DType::f64) {
@@ -115,7 +47,7 @@ Difference difference(const Options& options, const Case& c, DType dtype = DType
   TensorSpec replicated = spec_of({6, 5}, dtype);
   replicated.id = 1;
   Trial whole({options}, {spec_of(c.shape, dtype), replicated});
-  std::vector<std::unique_ptr<Trial>> ranks;
+  Ranks ranks;
   for (const Shard& shard : c.ranks) {
     TensorSpec spec = spec_of(c.shape, dtype);
     spec.shard = shard;
@@ -230,7 +162,7 @@ TEST(ShardingRounding, CodesOfBothMomentsFollowTheWholeTensors) {
 }
 
 TEST(ShardingStep, FoundInfLeavesEveryRankUnchanged) {
-  std::vector<std::unique_ptr<Trial>> ranks;
+  Ranks ranks;
   for (const Shard& shard : cut({13, 11}, 0, {4, 13})) {
     TensorSpec spec = spec_of({13, 11});
     spec.shard = shard;

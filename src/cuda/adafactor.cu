@@ -169,10 +169,10 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
 template <class K>
 __global__ void __launch_bounds__(kNarrow, 3) direction_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<T> s(a, desk, K::kPlain);
   int agreements = 0;
   if (s.column_factors(desk.part.batch) != nullptr) {
@@ -199,17 +199,17 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   });
 }
 
-void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run(const Args& args, const Launch& launch, const Queue& queue) {
   if (args.phase_kind == PhaseKind::statistics || args.phase_kind == PhaseKind::rms) {
-    return run_statistics(args, launch, stream);
+    return run_statistics(args, launch, queue);
   }
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
-    launch_parts(direction_kernel<K>, args, launch, kNarrow, sizeof(Shelves<typename K::T, kNarrow>), stream);
+    launch_parts(direction_kernel<K>, args, launch, kNarrow, sizeof(Shelves<typename K::T, kNarrow>), queue);
   });
 }
 
-void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+void finish(const Args& args, const Queue& queue) { launch_tensors(finish_kernel, args, queue); }
 
 }  // namespace
 

@@ -13,12 +13,12 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = N == 4 ? 2 : 1;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0) return;
+  if (!is_taken<K>(a, s.k)) return;
   const Team<kNarrow> team;
   const Moments<K> moments(s, part.batch);
   const bool applies = a.phase_kind == PhaseKind::apply;
@@ -74,11 +74,11 @@ __global__ void __launch_bounds__(kOfChunk) chunk_kernel(const __grid_constant__
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = 2;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Chunk chunk = a.chunks[blockIdx.x];
   const MomentsSheet sheet = a.moments[chunk.tensor];
-  if (sheet.active == 0) return;
+  if (!is_taken<K>(a, sheet)) return;
   const int64_t first = chunk.number * kChunk;
   const int64_t left = sheet.elements - first;
   const Moments<K> moments(sheet, first);
@@ -118,17 +118,17 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   });
 }
 
-void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run(const Args& args, const Launch& launch, const Queue& queue) {
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     if constexpr (std::is_same_v<typename K::T, float>) {
-      if (launch.form == Form::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, stream);
+      if (launch.form == Form::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, queue);
     }
-    launch_parts(moments_kernel<K>, args, launch, kNarrow, 0, stream);
+    launch_parts(moments_kernel<K>, args, launch, kNarrow, 0, queue);
   });
 }
 
-void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+void finish(const Args& args, const Queue& queue) { launch_tensors(finish_kernel, args, queue); }
 
 }  // namespace
 

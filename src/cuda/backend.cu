@@ -39,7 +39,7 @@ class Call {
         step_(step),
         tables_(*static_cast<const Tables*>(plan.tables.get())),
         kernels_(kernels_of(plan.algorithm)),
-        stream_(static_cast<cudaStream_t>(step.stream)) {}
+        queue_{static_cast<cudaStream_t>(step.stream)} {}
 
   void operator()(Range phases) {
     const int64_t last = phases.begin + phases.count;
@@ -59,27 +59,22 @@ class Call {
       }
       if (plan_.sharded && phase > 0 && kind(phase - 1) != PhaseKind::norm) {
         set_phase(at - 1);
-        kernels_.finish(args_, stream_);
+        kernels_.finish(args_, queue_);
       }
       set_phase(at);
       clear_slots(plan_.phases[static_cast<size_t>(phase)]);
-      bool first = true;  // it waits for the phase before
-      for (Launch launch : tables_.launches[phase]) {
-        if (whole && aligned_ && launch.vectors) continue;
-        if (std::exchange(first, false)) launch.beside = false;
-        if (!aligned_ && launch.kind != Kind::any64) launch.kind = Kind::any32;
-        if (kind(phase) == PhaseKind::norm) {
-          run_norm(args_, launch, stream_);
-        } else {
-          kernels_.run(args_, launch, stream_);
-        }
+      for (const Launch& launch : tables_.launches[phase]) {
+        const bool taken_otherwise = whole && launch.vectors;
+        if (!taken_otherwise && !all_are_unaligned(launch)) add(launch, false);
+        if (any_is_unaligned(launch)) add(launch, true);
       }
+      launch_held(false);
     }
+    const bool vectors = whole && any_is_aligned(Way::vector);
+    const bool beside = tables_.vectors_beside && any_is_aligned(Way::resident);
+    args_.lets_next = vectors && beside ? 1 : 0;
     if (ends) run_residents(whole);
-    if (whole && aligned_ && tables_.vector_count > 0) {
-      run_vectors(args_, tables_.vectors, tables_.vector_count, tables_.vectors_beside, stream_);
-    }
-    check(cudaGetLastError(), "step: a launch failed");
+    if (vectors) run_vectors(args_, tables_.vectors, tables_.vector_count, beside, queue_);
   }
 
  private:
@@ -88,6 +83,59 @@ class Call {
   void set_phase(int phase) {
     args_.phase = phase;
     args_.phase_kind = kind(phase);
+  }
+
+  /// Launches of a phase, each once it is known whether another runs beside it.  The first one waits for the phase
+  /// before, and the last one is over before anything else begins.
+  void add(Launch launch, bool unaligned) {
+    launch.beside = tables_.overlap && held_.count > 0;
+    if (unaligned) launch.kind = Kind::any32;
+    launch_held(launch.beside);
+    held_ = launch;
+    held_is_unaligned_ = unaligned;
+  }
+  void launch_held(bool lets_next) {
+    const Launch launch = std::exchange(held_, {});
+    if (launch.count == 0) return;
+    args_.lets_next = lets_next ? 1 : 0;
+    args_.unaligned = held_is_unaligned_ ? 1 : 0;
+    (args_.phase_kind == PhaseKind::norm ? run_norm : kernels_.run)(args_, launch, queue_);
+  }
+
+  /// Are there tensors with an address that is not aligned among those that a launch takes?  Are all of them?
+  [[nodiscard]] bool any_is_unaligned(const Launch& launch) const {
+    return unaligned_ > 0 && tensors_in(unaligned_of_, launch) > 0;
+  }
+  [[nodiscard]] bool all_are_unaligned(const Launch& launch) const {
+    return unaligned_ > 0 && tensors_in(unaligned_of_, launch) == tensors_in(tables_.tensors_of, launch);
+  }
+  [[nodiscard]] bool any_is_aligned(Way way) const {
+    int32_t count = 0;
+    for (int k = 0; k < kKinds; ++k) {
+      count += tables_.tensors_of[k][static_cast<int>(way)] - unaligned_of_[k][static_cast<int>(way)];
+    }
+    return count > 0;
+  }
+  [[nodiscard]] int32_t tensors_in(const int32_t (&tensors)[kKinds][kWays], const Launch& launch) const {
+    const auto& of_kind = tensors[static_cast<int>(launch.kind)];
+    if (args_.phase_kind == PhaseKind::norm) return of_kind[0] + of_kind[1] + of_kind[2];
+    return of_kind[static_cast<int>(launch.vectors ? Way::vector : Way::phases)];
+  }
+  [[nodiscard]] bool is_unaligned(int32_t tensor) const {
+    const core::Tensor& t = plan_.tensors[static_cast<size_t>(tensor)];
+    if (!core::is_active(step_, tensor)) return false;
+    auto addresses =
+        reinterpret_cast<uintptr_t>(step_.params[tensor].data) | reinterpret_cast<uintptr_t>(step_.grads[tensor].data);
+    for (size_t k = 0; k < t.states.size(); ++k) {
+      addresses |= reinterpret_cast<uintptr_t>(step_.states[t.first_state + static_cast<int64_t>(k)].data);
+    }
+    return addresses % kAlignment != 0;
+  }
+  void count_unaligned(size_t tensor) {
+    const Route& route = tables_.routes[tensor];
+    if (!needs_alignment(route)) return;
+    ++unaligned_;
+    ++unaligned_of_[static_cast<int>(route.kind)][static_cast<int>(route.way)];
   }
 
   void prepare() {
@@ -138,7 +186,18 @@ class Call {
     run.results = run.areas + residents.blocks * residents.area;
     run.area = residents.area;
     run.waves = residents.waves;
-    run_resident(run, residents.side_by_side && whole, aligned_, stream_);
+    for (int member = 0; unaligned_ > 0 && member < static_cast<int>(residents.members.size());) {
+      // Waves are taken as many at a time as there are teams.
+      const int count = member < residents.large ? 1 : std::min(kTeams, residents.large + residents.waves - member);
+      bool any = false;
+      for (int k = member; k < member + count; ++k) {
+        const std::vector<int32_t>& tensors = residents.members[static_cast<size_t>(k)];
+        any = any || std::any_of(tensors.begin(), tensors.end(), [this](int32_t t) { return is_unaligned(t); });
+      }
+      if (any) run_unaligned_resident(run, member, queue_);
+      member += count;
+    }
+    if (any_is_aligned(Way::resident)) run_resident(run, residents.side_by_side && whole, queue_);
   }
 
   /// A scalar: where it lies on the device, or its values after the words so far.
@@ -170,7 +229,7 @@ class Call {
       message_.count = static_cast<int32_t>(std::min<int64_t>(kMostWords, count * kOptionsWords - first));
       std::memcpy(message_.word, from + first * sizeof(uint64_t),
                   static_cast<size_t>(message_.count) * sizeof(uint64_t));
-      run_bind(args_, message_, {}, stream_);
+      run_bind(args_, message_, {}, queue_);
     }
     message_.first = message_.count = 0;
     args_.words += count * kOptionsWords;
@@ -182,7 +241,7 @@ class Call {
     bind_options();
     int64_t word = 0;
     const auto send = [&](const ScalarTable& after) {
-      run_bind(args_, message_, after, stream_);
+      run_bind(args_, message_, after, queue_);
       message_.first = word;
       message_.count = 0;
     };
@@ -191,20 +250,20 @@ class Call {
       message_.word[message_.count++] = value;
       ++word;
     };
-    uint64_t addresses = 0;
     // A null pointer says that a tensor is not active; one without elements may be.
     const auto put_address = [&](bool active, const void* data) {
       constexpr uint64_t kNowhere = 256;
       const auto address = reinterpret_cast<uintptr_t>(data);
-      addresses |= active ? address : 0;
       put(!active ? 0 : data == nullptr ? kNowhere : address);
+      return active ? address : 0;
     };
     const came_tensor* state = step_.states;
     for (size_t k = 0; k < tables_.states_of.size(); ++k) {
       const bool active = core::is_active(step_, static_cast<int64_t>(k));
-      put_address(active, step_.params[k].data);
-      put_address(active, step_.grads[k].data);
-      for (int count = tables_.states_of[k]; count > 0; --count) put_address(active, (state++)->data);
+      uint64_t addresses = put_address(active, step_.params[k].data);
+      addresses |= put_address(active, step_.grads[k].data);
+      for (int count = tables_.states_of[k]; count > 0; --count) addresses |= put_address(active, (state++)->data);
+      if (addresses % kAlignment != 0) count_unaligned(k);
     }
     args_.lr = place(step_.lr, word, put);
     args_.step = place(step_.step, word, put);
@@ -215,7 +274,6 @@ class Call {
       args_.step.word = word++;
       send(args_.step);
     }
-    aligned_ = addresses % kAlignment == 0;
   }
 
   void begin(int64_t phase) {
@@ -223,7 +281,8 @@ class Call {
     const bool known = norm >= 0 && phase > norm;
     args_.norm_offset = known ? plan_.phases[static_cast<size_t>(norm)].offset : 0;
     args_.norm_count = known ? plan_.phases[static_cast<size_t>(norm)].count : 0;
-    run_begin(args_, message_, stream_);
+    args_.unaligned = unaligned_ > 0 ? 1 : 0;
+    run_begin(args_, message_, queue_);
     message_.first += message_.count;
     message_.count = 0;
   }
@@ -231,17 +290,22 @@ class Call {
   /// Slots count what this rank does not hold, and tensors that are not active, as zeros.
   void clear_slots(const core::Phase& phase) {
     if (phase.count == 0 || (!plan_.sharded && phase.kind != PhaseKind::norm)) return;
-    cudaMemsetAsync(args_.reductions + phase.offset, 0, static_cast<size_t>(phase.count) * sizeof(double), stream_);
+    check(cudaMemsetAsync(args_.reductions + phase.offset, 0, static_cast<size_t>(phase.count) * sizeof(double),
+                          queue_.stream),
+          "step: memory could not be cleared");
   }
 
   const core::Plan& plan_;
   const came_step& step_;
   const Tables& tables_;
   const Kernels& kernels_;
-  cudaStream_t stream_;
+  Queue queue_;
   Args args_{};
+  Launch held_{};
   Message message_;
-  bool aligned_ = false;  ///< Every tensor, for vectors.
+  bool held_is_unaligned_ = false;
+  int32_t unaligned_ = 0;                     ///< Tensors taken by `any32` because of their addresses,
+  int32_t unaligned_of_[kKinds][kWays] = {};  ///< by how.
 };
 
 void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
@@ -252,6 +316,35 @@ void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
   call(phases);
   const bool ends = phases.begin + phases.count == static_cast<int64_t>(plan.phases.size());
   if (ends && !on_device(step.step)) core::raise_counters(plan, step);
+}
+
+/// Asks for all that a step of the plan may launch.
+void ask_for_launches(const core::Plan& plan, const Tables& tables) {
+  const Queue nowhere{.asks = true};
+  const Kernels& kernels = kernels_of(plan.algorithm);
+  Args args{};
+  args.parts = tables.parts;
+  args.chunks = tables.chunks;
+  args.tensor_count = static_cast<int64_t>(plan.tensors.size());
+  ask_for_begin(args);
+  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    args.phase_kind = plan.phases[phase].kind;
+    for (Launch launch : tables.launches[phase]) {
+      for (const Kind kind : {launch.kind, launch.kind == Kind::any64 ? Kind::any64 : Kind::any32}) {
+        launch.kind = kind;
+        (args.phase_kind == PhaseKind::norm ? run_norm : kernels.run)(args, launch, nowhere);
+      }
+    }
+    if (plan.sharded) kernels.finish(args, nowhere);
+  }
+  if (tables.vector_count > 0) run_vectors(args, tables.vectors, tables.vector_count, false, nowhere);
+}
+
+std::shared_ptr<const void> make_tables(const core::Plan& plan) {
+  auto tables = std::make_shared<const Tables>(plan);
+  const OnDevice here(plan.device_index);
+  ask_for_launches(plan, *tables);
+  return tables;
 }
 
 int64_t extra_workspace(const core::Plan& plan) { return room_in_all(plan); }

@@ -67,6 +67,7 @@ __device__ void write_sheet(const Args& a, const TensorTable& t, const came_opti
   put(Word::rows, static_cast<uint64_t>(t.rows));
   put(Word::cols, static_cast<uint64_t>(t.cols));
   put(Word::active, s.active != 0 ? 1 : 0);
+  put(Word::unaligned, s.unaligned != 0 ? 1 : 0);
   put_number(Word::factor, s.factor);
   put_number(Word::lr, s.lr);
   put_number(Word::decay, s.lr * o.weight_decay);
@@ -109,7 +110,19 @@ __device__ void write_moments_sheet(const Args& a, const TensorTable& t, const c
                   .momentum_dtype = t.momentum_dtype,
                   .stochastic = o.stochastic_rounding,
                   .active = s.active,
-                  .vectors = aligned ? 1 : 0};
+                  .vectors = static_cast<int16_t>(aligned ? 1 : 0),
+                  .unaligned = s.unaligned};
+}
+
+/// Is an address of a tensor, or of a state of it, no multiple of what vectors take?  As Call::bind says on the host.
+template <class Pointer>
+__device__ bool is_unaligned(const States& states, const Pointer& pointer) {
+  uint64_t addresses = pointer(0) | pointer(1);
+  for (const int8_t at : {states.momentum, states.momentum_scale, states.second, states.second_scale, states.row,
+                          states.col, states.full, states.res_row, states.res_col, states.res_full}) {
+    if (at != 0) addresses |= pointer(at);
+  }
+  return addresses % kAlignment != 0;
 }
 
 /// Counts the step where that is done on the device.
@@ -176,26 +189,31 @@ __global__ void __launch_bounds__(kBegin)
                                                 static_cast<algorithms::Stream>(stream));
     }
     const auto pointer = [&](int at) { return word(t.pointers + at); };
-    s.active = pointer(1) != 0;
+    const bool given = pointer(1) != 0;
+    s.unaligned = a.unaligned != 0 && given && t.needs_alignment && is_unaligned(t.states, pointer) ? 1 : 0;
+    s.active = given && s.unaligned == 0 ? 1 : 0;
     uint64_t addresses = pointer(0) | pointer(1);
     for (const int8_t at : {t.states.momentum, t.states.second, t.states.full, t.states.res_full}) {
       if (at != 0) addresses |= pointer(at);
     }
     const bool rows_fit = t.cols % kColumns == 0 || t.batch * t.rows == 1;
     const bool aligned = addresses % kAlignment == 0;
-    s.vectors = aligned && rows_fit;
+    s.vectors = aligned && rows_fit ? 1 : 0;
     a.scalars[k] = s;
     if (t.resident || t.vector) write_sheet(a, t, o, s, k, pointer);
     if (t.flat) write_moments_sheet(a, t, o, s, k, pointer, aligned);
     a.agreements[k] = 0;
     a.arrivals[a.block_count + k] = 0;
-    if (a.raises != 0 && a.step.each != 0 && s.active != 0) raise_counter(a.step, k);
+    if (a.raises != 0 && a.step.each != 0 && given) raise_counter(a.step, k);
   }
   for (int64_t k = first; k < words.count; k += all) a.words[words.first + k] = words.value[k];
   for (int64_t k = first; k < a.block_count; k += all) a.arrivals[k] = 0;
   for (int64_t k = first; k < a.turn_count; k += all) a.turns[k] = 0;
   if (a.raises != 0 && a.step.each == 0 && first == 0) raise_counter(a.step, 0);
 }
+
+/// Words of messages that kernels are compiled for.
+constexpr int kSizes[] = {512, 1024, 2048, 3072, kMostWords};
 
 /// Calls f with a message as arguments, the smallest that hold it: a launch copies all of its own.
 template <class F>
@@ -207,21 +225,31 @@ void with_words(const Message& message, const F& f) {
     std::copy_n(message.word, message.count, words.value);
     f(words);
   };
-  if (message.count <= 512) return fill(std::integral_constant<int, 512>{});
-  if (message.count <= 1024) return fill(std::integral_constant<int, 1024>{});
-  if (message.count <= 2048) return fill(std::integral_constant<int, 2048>{});
-  if (message.count <= 3072) return fill(std::integral_constant<int, 3072>{});
+  if (message.count <= kSizes[0]) return fill(std::integral_constant<int, kSizes[0]>{});
+  if (message.count <= kSizes[1]) return fill(std::integral_constant<int, kSizes[1]>{});
+  if (message.count <= kSizes[2]) return fill(std::integral_constant<int, kSizes[2]>{});
+  if (message.count <= kSizes[3]) return fill(std::integral_constant<int, kSizes[3]>{});
   fill(std::integral_constant<int, kMostWords>{});
 }
 
 }  // namespace
 
-void run_bind(const Args& args, const Message& message, const ScalarTable& after, cudaStream_t stream) {
+void run_bind(const Args& args, const Message& message, const ScalarTable& after, const Queue& queue) {
   constexpr int kThreads = 128;
   with_words(message, [&]<int Count>(const Words<Count>& words) {
-    run_kernel(bind_kernel<Count>, {message.count / kThreads + 1, kThreads, 0, stream, Manner::after}, words,
-               args.words, after);
+    run_kernel(bind_kernel<Count>, {message.count / kThreads + 1, kThreads, 0, Manner::after}, queue, words, args.words,
+               after);
   });
+}
+
+void ask_for_begin(const Args& args) {
+  const Queue nowhere{.asks = true};
+  Message message{};
+  for (const int size : kSizes) {
+    message.count = size;
+    run_bind(args, message, {}, nowhere);
+    run_begin(args, message, nowhere);
+  }
 }
 
 bool launches_overlap() {
@@ -231,12 +259,12 @@ bool launches_overlap() {
   return attributes.ptxVersion >= kSince;
 }
 
-void run_begin(const Args& args, const Message& message, cudaStream_t stream) {
+void run_begin(const Args& args, const Message& message, const Queue& queue) {
   constexpr int64_t kMost = 64;
   const int64_t blocks = std::clamp<int64_t>((args.tensor_count * kPowers + kBegin - 1) / kBegin, 1, kMost);
   with_words(message, [&]<int Count>(const Words<Count>& words) {
     static_assert(sizeof(Args) + sizeof words <= 32764);
-    run_kernel(begin_kernel<Count>, {blocks, kBegin, 0, stream, Manner::after}, args, words);
+    run_kernel(begin_kernel<Count>, {blocks, kBegin, 0, Manner::after}, queue, args, words);
   });
 }
 

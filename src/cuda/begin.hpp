@@ -1,9 +1,7 @@
 // What a call of the CUDA backend does before its first phase.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include "cuda/tables.hpp"
+#include "cuda/launching.hpp"
 
 namespace came::cuda {
 
@@ -17,14 +15,17 @@ struct Message {
   uint64_t word[kMostWords];
 };
 
+/// Asks for the kernels of both functions below.
+void ask_for_begin(const Args& args);
+
 /// Sends words, and after them a number that lies on the device, if there is one.
-void run_bind(const Args& args, const Message& message, const ScalarTable& after, cudaStream_t stream);
+void run_bind(const Args& args, const Message& message, const ScalarTable& after, const Queue& queue);
 
 /// May a launch begin before the one before it is over?  Not on older devices, nor where kernels were compiled for
 /// them.
 bool launches_overlap();
 
 /// Sends the last words, reads scalars, counts the step, and writes what blocks must know of each tensor.
-void run_begin(const Args& args, const Message& message, cudaStream_t stream);
+void run_begin(const Args& args, const Message& message, const Queue& queue);
 
 }  // namespace came::cuda

@@ -174,10 +174,10 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   int agreements = 0;
   if (desk.tensor.factored && desk.tensor.owner == Owner::rows) {
     const Subject<T> s(a, desk, K::kPlain);
@@ -239,10 +239,10 @@ CAME_ROUTE void apply_other(const Args& a, const Desk& desk) {
 
 template <class K>
 __global__ void __launch_bounds__(kNarrow, 4) apply_kernel(const __grid_constant__ Args a) {
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<typename K::T> s(a, desk, K::kPlain);
   if (s.column_factors(desk.part.batch) != nullptr) {
     apply_rows<K>(s, desk.part);
@@ -266,23 +266,23 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   });
 }
 
-void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run(const Args& args, const Launch& launch, const Queue& queue) {
   if (args.phase_kind == PhaseKind::statistics || args.phase_kind == PhaseKind::rms) {
-    return run_statistics(args, launch, stream);
+    return run_statistics(args, launch, queue);
   }
-  if (launch.form == Form::strips) return run_strips(args, launch, stream);
+  if (launch.form == Form::strips) return run_strips(args, launch, queue);
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;
     if (args.phase_kind == PhaseKind::momentum) {
-      launch_parts(momentum_kernel<K>, args, launch, kWide, sizeof(Shelves<T, kWide>), stream);
+      launch_parts(momentum_kernel<K>, args, launch, kWide, sizeof(Shelves<T, kWide>), queue);
     } else {
-      launch_parts(apply_kernel<K>, args, launch, kNarrow, sizeof(Shelves<T, kNarrow>), stream);
+      launch_parts(apply_kernel<K>, args, launch, kNarrow, sizeof(Shelves<T, kNarrow>), queue);
     }
   });
 }
 
-void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+void finish(const Args& args, const Queue& queue) { launch_tensors(finish_kernel, args, queue); }
 
 }  // namespace
 

@@ -181,6 +181,7 @@ int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
   if (t.owner == Owner::columns) return static_cast<int32_t>(2 * kStrip * number);
   if (t.owner != Owner::matrix) return 0;
   constexpr int64_t kTeams = 16;
+  static_assert(kTeams * kTinyMatrix <= core::kSmallMatrix && kStrip <= core::kSmallMatrix);
   const int64_t teams = t.rows * t.cols <= kTinyMatrix ? kTeams : 1;
   return static_cast<int32_t>(2 * t.cols * number * teams);
 }
@@ -294,6 +295,11 @@ Content content_of(const core::Plan& plan) {
   }
   std::tie(c.pieces, c.residents) = waves_of(c.tensors);
   for (TensorTable& t : c.tensors) t.vector = is_vector(plan, t);
+  for (TensorTable& t : c.tensors) {
+    const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
+    c.routes.push_back({kind_of(t, cautious), t.resident ? Way::resident : t.vector ? Way::vector : Way::phases});
+    t.needs_alignment = needs_alignment(c.routes.back());
+  }
   c.vectors = vectors_of(c, has_room(plan.device_index) ? kMostSharing : 0);
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     const PhaseKind kind = plan.phases[phase].kind;
@@ -302,8 +308,7 @@ Content content_of(const core::Plan& plan) {
     int32_t buffers[kKinds] = {};
     for (TensorTable& t : c.tensors) {
       if (!takes_part(plan, t, kind) || t.tiles == 0 || (t.resident && kind != PhaseKind::norm)) continue;
-      const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
-      const auto which = static_cast<size_t>(kind_of(t, cautious));
+      const auto which = static_cast<size_t>(c.routes[static_cast<size_t>(&t - c.tensors.data())].kind);
       if (t.flat && kind == PhaseKind::apply) {
         const int64_t count = (t.batch * t.rows * t.cols + kChunk - 1) / kChunk;
         for (int64_t k = 0; k < count; ++k) {

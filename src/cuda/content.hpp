@@ -10,6 +10,7 @@ namespace came::cuda {
 
 struct Content {
   std::vector<TensorTable> tensors;
+  std::vector<Route> routes;
   std::vector<Part> tiles;
   std::vector<Part> parts;
   std::vector<Chunk> chunks;

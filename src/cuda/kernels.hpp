@@ -1,17 +1,15 @@
 // The phases of one optimizer on the device.  One file each, beside this one.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include "cuda/tables.hpp"
+#include "cuda/launching.hpp"
 
 namespace came::cuda {
 
 struct Kernels {
   /// Phase args.phase_kind over one launch's parts.
-  void (*run)(const Args& args, const Launch& launch, cudaStream_t stream);
+  void (*run)(const Args& args, const Launch& launch, const Queue& queue);
   /// What follows, for every sharded tensor, from the all-reduced results of phase args.phase_kind.
-  void (*finish)(const Args& args, cudaStream_t stream);
+  void (*finish)(const Args& args, const Queue& queue);
 };
 
 const Kernels& came_kernels();
@@ -21,11 +19,11 @@ const Kernels& lamb_kernels();
 const Kernels& sm3_kernels();
 
 /// `statistics` and CAME's `momentum`, in strips.
-void run_strips(const Args& args, const Launch& launch, cudaStream_t stream);
+void run_strips(const Args& args, const Launch& launch, const Queue& queue);
 /// CAME: all phases of vectors, perhaps beside the launch before, which must not be the first of the step.
-void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, bool beside, cudaStream_t stream);
-void run_norm(const Args& args, const Launch& launch, cudaStream_t stream);
+void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, bool beside, const Queue& queue);
+void run_norm(const Args& args, const Launch& launch, const Queue& queue);
 /// CAME and Adafactor: statistics of the squared gradient, and `rms`.
-void run_statistics(const Args& args, const Launch& launch, cudaStream_t stream);
+void run_statistics(const Args& args, const Launch& launch, const Queue& queue);
 
 }  // namespace came::cuda

@@ -22,12 +22,12 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = N == 4 ? 2 : 1;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0) return;
+  if (!is_taken<K>(a, s.k)) return;
   const Team<kNarrow> team;
   const Moments<K> moments(s, part.batch);
   const bool applies = a.phase_kind == PhaseKind::apply;
@@ -100,14 +100,14 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   });
 }
 
-void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run(const Args& args, const Launch& launch, const Queue& queue) {
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
-    launch_parts(lamb_kernel<K>, args, launch, kNarrow, 0, stream);
+    launch_parts(lamb_kernel<K>, args, launch, kNarrow, 0, queue);
   });
 }
 
-void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+void finish(const Args& args, const Queue& queue) { launch_tensors(finish_kernel, args, queue); }
 
 }  // namespace
 

@@ -9,6 +9,13 @@
 
 namespace came::cuda {
 
+/// Where launches go: to a stream of the caller, or nowhere.  Then the device is asked whether it would take them, so
+/// that a plan is refused and not the second half of a step.
+struct Queue {
+  cudaStream_t stream = nullptr;
+  bool asks = false;
+};
+
 /// How a launch runs: after the one before it, beside it, or with all of its own blocks at the same time.
 enum class Manner { after, beside, together };
 
@@ -16,12 +23,21 @@ struct Blocks {
   int64_t count;
   int threads;
   size_t bytes;  ///< Shared memory of each.
-  cudaStream_t stream;
   Manner manner;
+  size_t most = bytes;  ///< In any plan: what is asked for, so that all plans ask for the same.
 };
 
+/// Loads a kernel, allows its blocks the memory they need, and throws if the device has no room for one.
+void ask_for(const void* kernel, const Blocks& blocks);
+
+/// What CUDA says to a launch.
 template <class... Parameters, class... Arguments>
-void run_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Arguments&... arguments) {
+cudaError_t try_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Queue& queue,
+                       const Arguments&... arguments) {
+  if (queue.asks) {
+    ask_for(reinterpret_cast<const void*>(kernel), blocks);
+    return cudaSuccess;
+  }
   cudaLaunchAttribute attribute{};
   if (blocks.manner == Manner::beside) {
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -34,10 +50,16 @@ void run_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Argum
   config.gridDim = dim3(static_cast<unsigned>(blocks.count));
   config.blockDim = dim3(static_cast<unsigned>(blocks.threads));
   config.dynamicSmemBytes = blocks.bytes;
-  config.stream = blocks.stream;
+  config.stream = queue.stream;
   config.attrs = &attribute;
   config.numAttrs = blocks.manner == Manner::after ? 0 : 1;
-  check(cudaLaunchKernelEx(&config, kernel, arguments...), "step: a launch failed");
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+template <class... Parameters, class... Arguments>
+void run_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Queue& queue,
+                const Arguments&... arguments) {
+  check(try_kernel(kernel, blocks, queue, arguments...), "step: a launch failed");
 }
 
 }  // namespace came::cuda

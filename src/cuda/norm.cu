@@ -10,12 +10,12 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = 4;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0) return;
+  if (!is_taken<K>(a, s.k)) return;
   const Team<kNarrow> team;
   const T factor = s.factor();
   double sum = 0;
@@ -45,10 +45,10 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
 
 }  // namespace
 
-void run_norm(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run_norm(const Args& args, const Launch& launch, const Queue& queue) {
   with_gradient_types(launch.kind, [&](auto types) {
     using K = decltype(types);
-    launch_parts(norm_kernel<K>, args, launch, kNarrow, 0, stream);
+    launch_parts(norm_kernel<K>, args, launch, kNarrow, 0, queue);
   });
 }
 

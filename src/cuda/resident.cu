@@ -9,7 +9,10 @@
 // Where blocks cannot run side by side, the same functions run one after the other, a launch each, and read again what
 // they would have kept: the same bits.
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
+#include "core/message.hpp"
 #include "cuda/device/residents.cuh"
 #include "cuda/launching.hpp"
 
@@ -19,53 +22,80 @@ namespace {
 constexpr Stage kStages[] = {Stage::statistics, Stage::squares, Stage::momentum, Stage::instability, Stage::apply};
 
 template <class W>
-void stream_stages(const ResidentArgs& run, cudaStream_t stream) {
-  const auto launch = [&](int blocks, int wave, int large) {
-    for (const Stage stage : kStages) {
-      run_kernel(streaming_kernel<W>, {blocks, kThreads, kBytes, stream, Manner::after}, run, wave, large, stage);
-    }
-  };
-  for (int k = 0; k < run.large_count; ++k) launch(kTeams * kMostPieces, 0, k);
-  for (int wave = 0; wave < run.waves; wave += kTeams) {
-    launch((run.waves - wave < kTeams ? run.waves - wave : kTeams) * kMostPieces, wave, -1);
+void stream_stages(const ResidentArgs& run, int blocks, int wave, int large, const Queue& queue) {
+  for (const Stage stage : kStages) {
+    run_kernel(streaming_kernel<W>, {blocks, kThreads, kBytes, Manner::after}, queue, run, wave, large, stage);
   }
 }
+template <class W>
+void stream_large(const ResidentArgs& run, int large, const Queue& queue) {
+  stream_stages<W>(run, kTeams * kMostPieces, 0, large, queue);
+}
+/// As many waves from this one on as there are teams.
+template <class W>
+void stream_waves(const ResidentArgs& run, int wave, const Queue& queue) {
+  stream_stages<W>(run, std::min(kTeams, run.waves - wave) * kMostPieces, wave, -1, queue);
+}
 
-template <class Kernel>
-void allow_memory(Kernel kernel) {
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(kBytes)),
-        "shared memory of a block");
+/// Launches all blocks at the same time; false: there is no room for them, as on a stream that has a part of the device
+/// for itself (a green context), and nothing was launched.
+bool run_side_by_side(void (*kernel)(ResidentArgs), const ResidentArgs& run, const Queue& queue) {
+  const cudaError_t error = try_kernel(kernel, {kTeams * kMostPieces, kThreads, kBytes, Manner::together}, queue, run);
+  if (error == cudaErrorCooperativeLaunchTooLarge || error == cudaErrorNotSupported) {
+    cudaGetLastError();  // answered, and not the caller's
+    return false;
+  }
+  check(error, "step: a launch failed");
+  return true;
+}
+
+/// Does the environment leave the launch of blocks side by side on?  It is read once.
+bool is_wanted() {
+  static const bool wanted = [] {
+    const char* given = std::getenv("CAME_CUDA_RESIDENT");
+    const std::string_view text = given == nullptr ? "" : given;
+    if (text != "" && text != "0" && text != "1") core::invalid("CAME_CUDA_RESIDENT is '", text, "', expected 0 or 1");
+    return text != "0";
+  }();
+  return wanted;
 }
 
 }  // namespace
 
 bool fits_the_chip() {
+  ResidentArgs any{};
+  any.large_count = any.waves = 1;
+  const Queue nowhere{.asks = true};
+  for (const bool side_by_side : {false, true}) run_resident(any, side_by_side, nowhere);
+  stream_large<Where<false>>(any, 0, nowhere);
   int device = 0;
   int multiprocessors = 0;
   int cooperative = 0;
   int blocks = 0;
+  int of_large = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
   check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "cooperative launch");
-  allow_memory(streaming_kernel<Where<true>>);
-  allow_memory(streaming_kernel<Where<false>>);
-  allow_memory(resident_kernel<Where<true>>);
-  allow_memory(large_kernel<Where<true>>);
-  int of_large = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, resident_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
-  return cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
+  return is_wanted() && cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
 }
 
-void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, cudaStream_t stream) {
-  if (!aligned) return stream_stages<Where<false>>(run, stream);
-  if (!side_by_side) return stream_stages<Where<true>>(run, stream);
-  const Blocks blocks{kTeams * kMostPieces, kThreads, kBytes, stream, Manner::together};
-  if (run.large_count > 0) run_kernel(large_kernel<Where<true>>, blocks, run);
-  if (run.waves > 0) run_kernel(resident_kernel<Where<true>>, blocks, run);
+void run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue) {
+  const auto runs = [&](auto kernel) { return side_by_side && run_side_by_side(kernel, run, queue); };
+  if (run.large_count > 0 && !runs(large_kernel<Where<true>>)) {
+    for (int k = 0; k < run.large_count; ++k) stream_large<Where<true>>(run, k, queue);
+  }
+  if (run.waves > 0 && !runs(resident_kernel<Where<true>>)) {
+    for (int wave = 0; wave < run.waves; wave += kTeams) stream_waves<Where<true>>(run, wave, queue);
+  }
+}
+
+void run_unaligned_resident(const ResidentArgs& run, int member, const Queue& queue) {
+  if (member < run.large_count) return stream_large<Where<false>>(run, member, queue);
+  stream_waves<Where<false>>(run, member - run.large_count, queue);
 }
 
 }  // namespace came::cuda

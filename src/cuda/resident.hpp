@@ -2,12 +2,10 @@
 // those.  Only on a device that has room for all blocks at once; on others nothing stays, and came.cu has all matrices.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <utility>
 #include <vector>
 
-#include "cuda/tables.hpp"
+#include "cuda/launching.hpp"
 #include "cuda/teams.hpp"
 
 namespace came::cuda {
@@ -52,6 +50,8 @@ struct Residents {
   int64_t area = 0;           ///< Floats that a block leaves for others of its matrix: two sums per column.
   int64_t results = 0;        ///< Floats of all matrices' results.
   bool side_by_side = false;  ///< In a call that runs the whole step.
+  /// Tensors of each large matrix, then of each wave.
+  std::vector<std::vector<int32_t>> members;
 
   /// Floats of workspace that they take.
   [[nodiscard]] int64_t floats() const { return blocks * area + results; }
@@ -74,15 +74,20 @@ struct ResidentArgs {
 /// Parts of a step that are launched one by one where blocks do not run side by side.
 enum class Stage : int32_t { statistics, squares, momentum, instability, apply };
 
-/// Can the blocks of all teams run side by side on a device?  Without one, as on those that can.
+/// Has a device room for the blocks of all teams side by side?  Without one, as on those that have.  It decides how
+/// sums are added up, and so asks for nothing that may change, such as whether blocks may be launched side by side.
 bool has_room(int device);
 
 /// Pieces of the matrices that stay on the chip: large ones, then waves.
 std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorTable>& tensors);
 
-/// Makes the kernels ready; can all blocks run side by side on the current device?
+/// Has a device room for the blocks of all teams side by side? Without one, as on those that have.  It decides how sums
+/// are added up, and so asks for nothing that may change, such as whether blocks may be launched side by side.
 bool fits_the_chip();
 
-void run_resident(const ResidentArgs& run, bool side_by_side, bool aligned, cudaStream_t stream);
+/// All matrices whose addresses are aligned.
+void run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue);
+/// The others of a large matrix, or of as many waves as there are teams: the number of the first in Residents::members.
+void run_unaligned_resident(const ResidentArgs& run, int member, const Queue& queue);
 
 }  // namespace came::cuda

@@ -190,10 +190,10 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) cover_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   if (desk.tensor.factored && desk.tensor.owner != Owner::matrix) {
     cover_tile<K>(Subject<T>(a, desk, K::kPlain), desk.part);
   } else {
@@ -207,12 +207,12 @@ template <class K>
 __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   constexpr int N = K::N;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0 || s.o.cautious == 0) return;
+  if (!is_taken<K>(a, s.k) || s.o.cautious == 0) return;
   const Team<kNarrow> team;
   const bool applies = a.phase_kind == PhaseKind::apply;
   int agreements = 0;
@@ -256,18 +256,18 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   });
 }
 
-void run(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run(const Args& args, const Launch& launch, const Queue& queue) {
   with_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     if (args.phase_kind == PhaseKind::cover) {
-      launch_parts(cover_kernel<K>, args, launch, kWide, sizeof(Shelves<typename K::T, kWide>), stream);
+      launch_parts(cover_kernel<K>, args, launch, kWide, sizeof(Shelves<typename K::T, kWide>), queue);
     } else {
-      launch_parts(cautious_kernel<K>, args, launch, kNarrow, 0, stream);
+      launch_parts(cautious_kernel<K>, args, launch, kNarrow, 0, queue);
     }
   });
 }
 
-void finish(const Args& args, cudaStream_t stream) { launch_tensors(finish_kernel, args, stream); }
+void finish(const Args& args, const Queue& queue) { launch_tensors(finish_kernel, args, queue); }
 
 }  // namespace
 

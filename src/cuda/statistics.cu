@@ -108,10 +108,10 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
 template <class K>
 __global__ void __launch_bounds__(kWide, 2) statistics_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   __shared__ RowSums<T, kWide> sums;
   if (!run_rows<K>(a, desk, sums)) run_other<K>(a, desk, sums);
   if (desk.options.scale_parameter != 0) sum_parameters<K>(a, desk);
@@ -123,12 +123,12 @@ template <class K>
 __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
   constexpr int N = K::N;
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
   const Part& part = desk.part;
   const Subject<T> s(a, desk, K::kPlain);
-  if (s.k.active == 0) return;
+  if (!is_taken<K>(a, s.k)) return;
   const Update<T> update(s);
   const Team<kWide> team;
   const Place grad = s.grad(part.batch);
@@ -154,16 +154,16 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
 
 }  // namespace
 
-void run_statistics(const Args& args, const Launch& launch, cudaStream_t stream) {
-  if (launch.form == Form::strips) return run_strips(args, launch, stream);
+void run_statistics(const Args& args, const Launch& launch, const Queue& queue) {
+  if (launch.form == Form::strips) return run_strips(args, launch, queue);
   with_gradient_types(launch.kind, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;
     const size_t shared = sizeof(Shelves<T, kWide>);
     if (args.phase_kind == PhaseKind::statistics) {
-      launch_parts(statistics_kernel<K>, args, launch, kWide, shared, stream);
+      launch_parts(statistics_kernel<K>, args, launch, kWide, shared, queue);
     } else {
-      launch_parts(rms_kernel<K>, args, launch, kWide, shared, stream);
+      launch_parts(rms_kernel<K>, args, launch, kWide, shared, queue);
     }
   });
 }

@@ -108,10 +108,10 @@ CAME_ROUTE void end_squares(const Args& a, const Desk& desk) {
 
 template <class K>
 __global__ void __launch_bounds__(kStripThreads, 2) squares_kernel(const __grid_constant__ Args a) {
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<float> s(a, desk, K::kPlain);
   if (fabsf(s.factor()) == 1.0F) {
     sum_squares<K, false>(s, Update<float>(s), desk.part);
@@ -352,10 +352,10 @@ CAME_ROUTE void end_momentum(const Args& a, const Desk& desk) {
 
 template <class K>
 __global__ void __launch_bounds__(kStripThreads, 2) strips_kernel(const __grid_constant__ Args a) {
-  const Beside beside;
+  const Beside beside(a);
   if (is_skipped(a)) return;
   const Desk& desk = desk_of(a);
-  if (desk.scalars.active == 0) return;
+  if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<float> s(a, desk, K::kPlain);
   [[maybe_unused]] __shared__ RowsOfSegment rows;
   with_known<K>(s, [&](auto types) { blend_strips<decltype(types)>(s, Update<float>(s), desk.part, rows); });
@@ -364,14 +364,14 @@ __global__ void __launch_bounds__(kStripThreads, 2) strips_kernel(const __grid_c
 
 }  // namespace
 
-void run_strips(const Args& args, const Launch& launch, cudaStream_t stream) {
+void run_strips(const Args& args, const Launch& launch, const Queue& queue) {
   const auto with = [&](auto types) {
     using K = decltype(types);
     if (args.phase_kind == PhaseKind::statistics) {
       using G = std::conditional_t<K::kPlain, TypesOf<Kind::bf16_bf16>, TypesOf<Kind::any32>>;
-      launch_parts(squares_kernel<G>, args, launch, kStripThreads, kAheadBytes, stream);
+      launch_parts(squares_kernel<G>, args, launch, kStripThreads, kAheadBytes, queue);
     } else {
-      launch_parts(strips_kernel<K>, args, launch, kStripThreads, kAheadBytes, stream);
+      launch_parts(strips_kernel<K>, args, launch, kStripThreads, kAheadBytes, queue);
     }
   };
   if (launch.kind == Kind::bf16_f32) return with(TypesOf<Kind::bf16_f32>{});

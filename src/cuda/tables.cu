@@ -87,11 +87,10 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
   }
   const OnDevice here(device_);
   const Content c = content_of(plan);
-  const bool overlap = launches_overlap();
-  for (int k = 0; k < kPhases; ++k) {
-    launches[k] = c.launches[k];
-    for (size_t next = 1; next < launches[k].size(); ++next) launches[k][next].beside = overlap;
-  }
+  overlap = launches_overlap();
+  std::copy(c.launches, c.launches + kPhases, launches);
+  routes = c.routes;
+  for (const Route& route : routes) ++tensors_of[static_cast<int>(route.kind)][static_cast<int>(route.way)];
   block_count = c.blocks;
   vector_count = static_cast<int64_t>(c.vectors.size());
   vectors_beside = overlap && c.residents.area > 0;
@@ -132,7 +131,5 @@ Tables::~Tables() {
   cudaFree(memory_);
   cudaSetDevice(before);
 }
-
-std::shared_ptr<const void> make_tables(const core::Plan& plan) { return std::make_shared<const Tables>(plan); }
 
 }  // namespace came::cuda

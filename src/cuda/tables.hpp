@@ -19,6 +19,22 @@ using core::Range;
 enum class Kind : int32_t { f32_f32, f32_bf16, f32_codes, bf16_f32, bf16_bf16, bf16_codes, any32, any64 };
 inline constexpr int kKinds = 8;
 
+/// Do the kernels of a kind take whole vectors only?  Tensors of such a kind with an address that is no multiple of 16
+/// bytes are taken by those of `any32`, in a launch of their own: the same bits.
+constexpr bool needs_alignment(Kind kind) { return kind < Kind::any32; }
+
+/// How a whole step takes a tensor: phase by phase, or through all phases in one launch, as a vector or a matrix that
+/// stays on the chip.
+enum class Way : int32_t { phases, vector, resident };
+inline constexpr int kWays = 3;
+
+/// What the host must know of a tensor.
+struct Route {
+  Kind kind;
+  Way way;
+};
+constexpr bool needs_alignment(const Route& route) { return needs_alignment(route.kind) || route.way != Way::phases; }
+
 /// Most pointers of a tensor: parameter, gradient, states.
 inline constexpr int kMostPointers = 10;
 
@@ -30,6 +46,10 @@ inline constexpr int64_t kTinyMatrix = 256;
 
 /// Columns that a block owns together where it owns columns.
 inline constexpr int64_t kStrip = 1024;
+
+/// Most shared memory that a block takes for columns that it owns: two numbers each, of the largest small matrix, or of
+/// as many tiny ones as a block has warps.
+inline constexpr int64_t kMostBuffer = 2 * core::kSmallMatrix * int64_t{sizeof(double)};
 
 /// Where a state tensor is found among a tensor's pointers; 0: it has none.
 struct States {
@@ -69,6 +89,7 @@ struct TensorTable {
   bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
   bool contiguous;  ///< Rows follow each other in the whole tensor too, and nothing depends on where they end.
   States states;
+  bool needs_alignment;  ///< Route.
   SlotTable slots[kPhases];
   int32_t units[kPhases];  ///< Thread blocks per block of results, in each phase.
 };
@@ -103,10 +124,11 @@ struct Scalars {
   double factor;                    ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
   double correction1, correction2;  ///< 1 - beta^count.
   double correction3;
-  double beta2;      ///< Of this step: Adafactor's may grow.
-  uint64_t keys[4];  ///< Of stochastic rounding, by algorithms::Stream.
-  int32_t active;
-  int32_t vectors;  ///< Everything is aligned for whole vectors.
+  double beta2;       ///< Of this step: Adafactor's may grow.
+  uint64_t keys[4];   ///< Of stochastic rounding, by algorithms::Stream.
+  int32_t active;     ///< Taken by the kernels of its kind.
+  int16_t vectors;    ///< Everything is aligned for whole vectors.
+  int16_t unaligned;  ///< Taken by those of `any32` instead, since an address is not aligned.
 };
 
 /// What a step says of a matrix that stays on the chip, or of a vector, as blocks read it: numbers of f64, addresses,
@@ -134,6 +156,7 @@ enum class Word : int32_t {
   eps2,
   clip,
   correction,
+  unaligned,  ///< Scalars::unaligned.
   // Of the piece that a block takes: PieceTable.
   index = 28,
   count,
@@ -154,7 +177,7 @@ struct MomentsSheet {
   float l2, decay, root, eps, rate;  ///< Rates of device/moments.cuh.
   DType dtype, grad_dtype, momentum_dtype;
   int32_t stochastic, active;
-  int32_t vectors;  ///< Everything is aligned for whole vectors.
+  int16_t vectors, unaligned;  ///< As in Scalars.
 };
 
 /// So many elements of such a tensor are one block's.
@@ -231,8 +254,10 @@ struct Args {
   Algorithm algorithm;
   int32_t phase;
   PhaseKind phase_kind;
-  int32_t split;   ///< The plan has a phase for moments of its own.
-  int32_t raises;  ///< The step ends with this call.
+  int32_t split;      ///< The plan has a phase for moments of its own.
+  int32_t raises;     ///< The step ends with this call.
+  int32_t lets_next;  ///< The next launch runs beside this one.
+  int32_t unaligned;  ///< The launch takes what others leave because of addresses; at first: is there any?
 };
 
 /// Words of the options of one group.
@@ -261,9 +286,12 @@ class Tables {
 
   // On the host, as every call needs it: a plan's tensors themselves are many lines of memory.
   Room room{};
-  std::vector<uint8_t> states_of;  ///< Of each tensor, how many.
+  std::vector<uint8_t> states_of;          ///< Of each tensor, how many.
+  std::vector<Route> routes;               ///< Of each tensor,
+  int32_t tensors_of[kKinds][kWays] = {};  ///< and how many have the same.
 
   std::vector<Launch> launches[kPhases];
+  bool overlap = false;  ///< May those of a phase run beside each other?
   const TensorTable* tensors = nullptr;
   const came_options* groups = nullptr;
   const Part* tiles = nullptr;
@@ -285,7 +313,6 @@ class Tables {
 };
 
 int64_t table_bytes(const core::Plan& plan);
-std::shared_ptr<const void> make_tables(const core::Plan& plan);
 
 /// Makes a device current while it lives.
 class OnDevice {

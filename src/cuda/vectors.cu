@@ -159,9 +159,9 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
 
 }  // namespace
 
-void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, bool beside, cudaStream_t stream) {
+void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, bool beside, const Queue& queue) {
   const Manner manner = beside ? Manner::beside : Manner::after;
-  run_kernel(vectors_kernel, {count, kWide, 0, stream, manner}, args, vectors);
+  run_kernel(vectors_kernel, {count, kWide, 0, manner}, queue, args, vectors);
 }
 
 }  // namespace came::cuda

@@ -45,8 +45,7 @@ bool has_room(int device) {
   };
   constexpr int kReserved = 1024;  // bytes of shared memory that CUDA takes for each block
   constexpr int kNeeded = kTeams * (kPieceBytes + kReserved);
-  return of_device(cudaDevAttrCooperativeLaunch, 1) != 0 &&
-         of_device(cudaDevAttrMultiProcessorCount, kMostPieces) >= kMostPieces &&
+  return of_device(cudaDevAttrMultiProcessorCount, kMostPieces) >= kMostPieces &&
          of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kNeeded) >= kNeeded;
 }
 
@@ -87,6 +86,8 @@ std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorT
     residents.area = std::max(residents.area, 2 * t.cols);
     residents.blocks = std::max<int64_t>(residents.blocks, base + count);
   };
+  for (const size_t tensor : large) residents.members.push_back({static_cast<int32_t>(tensor)});
+  for (const Wave& wave : waves) residents.members.emplace_back(wave.tensors.begin(), wave.tensors.end());
   for (const size_t tensor : large) add(tensor, 1, std::min(pieces_in(tensors[tensor]), kTeams * kMostPieces), 0);
   for (size_t k = 0; k < waves.size(); ++k) {
     int32_t base = static_cast<int32_t>(k) % kTeams * kMostPieces;

@@ -1,11 +1,16 @@
 // As much of CUDA's runtime as the library and its tests use, on the host: memory is the host's, and a launch runs when
-// the next one must come after it or somebody waits.  Launches that run beside each other do so in any order.
+// somebody waits for it.  Streams go on in any order.  A launch that may run beside the one before it begins when that
+// one lets it, or is over.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
+#include "cuda/teams.hpp"
 #include "emulation/emulator.hpp"
 
 enum cudaError_t {
@@ -15,7 +20,9 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration,
   cudaErrorInvalidDevice,
   cudaErrorNotReady,
-  cudaErrorStreamCaptureUnsupported
+  cudaErrorStreamCaptureUnsupported,
+  cudaErrorCooperativeLaunchTooLarge,
+  cudaErrorNotSupported
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -25,7 +32,8 @@ cudaError_t cudaGetLastError();
 enum cudaDeviceAttr {
   cudaDevAttrCooperativeLaunch,
   cudaDevAttrMultiProcessorCount,
-  cudaDevAttrMaxSharedMemoryPerMultiprocessor
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin
 };
 struct cudaDeviceProp {
   int multiProcessorCount;
@@ -49,14 +57,17 @@ cudaError_t cudaMemset(void* to, int byte, size_t bytes);
 // Streams and graphs.
 namespace came::test {
 struct Work {
-  std::function<void()> run;
-  bool beside;  ///< In any order with what came before.
+  std::function<void(const std::function<void()>& next)> run;  ///< Calls `next` when the next work may begin early.
+  bool beside;                                                 ///< May begin early.
 };
 struct EmulatedStream {
-  std::vector<Work> pending;
+  std::deque<Work> pending;
   std::vector<Work>* captured = nullptr;  ///< Where work goes instead.
   bool spoilt = false;                    ///< Something happened that may not while it is.
   void add(Work work);
+  /// Runs the next work, and what begins before that is over.
+  void go_on();
+  /// Runs all work; that of other streams goes on meanwhile.
   void finish();
 };
 }  // namespace came::test
@@ -102,11 +113,25 @@ struct cudaLaunchConfig_t {
 };
 struct cudaFuncAttributes {
   int ptxVersion;
+  int maxThreadsPerBlock;
+  size_t sharedSizeBytes;
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 namespace came::test {
+/// What tests change about the device, and what they look at.
+struct Emulated {
+  bool cooperative = true;
+  int multiprocessors = cuda::kMostPieces;       ///< For blocks side by side; fewer in a green context.
+  size_t shared_memory = size_t{227} << 10;      ///< Most that a block may ask for.
+  std::map<const void*, std::set<int>> allowed;  ///< Of each kernel, every number of bytes that was asked for.
+  int64_t questions = 0;                         ///< How often that was.
+  std::map<const void*, int64_t> launched;       ///< How often each kernel was.
+  int64_t together = 0;                          ///< Launches of blocks side by side.
+};
+Emulated& emulated();
+
 /// On a multiprocessor.
 int blocks_that_fit(size_t bytes);
 }  // namespace came::test

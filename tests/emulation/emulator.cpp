@@ -57,21 +57,29 @@ char* stack(size_t number) {
 
 thread_local Emulator* Emulator::current = nullptr;
 
-void Emulator::launch(const Shape& shape, uint64_t seed, const std::function<void()>& kernel) {
-  Emulator emulator(shape, seed, kernel);
-  current = &emulator;
-  try {
-    shape.together ? emulator.run_together() : emulator.run_one_by_one();
-  } catch (...) {
-    current = nullptr;
-    throw;
-  }
-  current = nullptr;
+void Emulator::launch(const Shape& shape, uint64_t seed, const std::function<void()>& kernel,
+                      const std::function<void()>& next) {
+  Emulator emulator(shape, seed, kernel, next);
+  emulator.outer_ = current;
+  if (current != nullptr) emulator.stacks_ = current->stacks_;
+  const struct Restored {
+    ~Restored() { current = outer; }
+    Emulator* outer;
+  } restored{std::exchange(current, &emulator)};
+  shape.together ? emulator.run_together() : emulator.run_one_by_one();
 }
 
-void Emulator::begin(Block& block, int number, size_t first_stack) {
+void Emulator::go_to_next() {
+  if (let_ < shape_.blocks || !next_ || went_) return;
+  went_ = true;
+  next_();
+}
+
+void Emulator::begin(Block& block, int number) {
   const auto threads = static_cast<size_t>(shape_.threads);
+  if (block.fibers.empty()) block.first_stack = std::exchange(stacks_, stacks_ + threads);
   block.number = number;
+  block.lets_next = false;
   block.left = shape_.threads;
   block.asleep = 0;
   block.all = {};
@@ -90,7 +98,7 @@ void Emulator::begin(Block& block, int number, size_t first_stack) {
     fiber.open.clear();
     fiber.groups.clear();
     // As came_test_switch leaves it: registers, then where to go on; a function begins eight bytes off sixteen.
-    auto* top = reinterpret_cast<void**>(stack(first_stack + k) + kStack) - 1;
+    auto* top = reinterpret_cast<void**>(stack(block.first_stack + k) + kStack) - 1;
     *--top = reinterpret_cast<void*>(enter);
     fiber.stack = top - kKept;
   }
@@ -104,7 +112,9 @@ void Emulator::enter() {
 
 void Emulator::end(Fiber& fiber) {
   fiber.done = true;
-  --here_->left;
+  // In the midst of a launch before it, which one that is over would have waited for.
+  const bool inner = outer_ != nullptr;
+  if (--here_->left == 0 && !inner && !std::exchange(here_->lets_next, true)) ++let_;
   // Those who wait do not wait for threads that are gone.
   Meeting& all = here_->all;
   --all.expected;
@@ -132,6 +142,7 @@ bool Emulator::go_on(Block& block) {
     any = true;
     came_test_switch(&scheduler_, fiber.stack);
     if (astray_) throw std::runtime_error("lanes of a warp wait for different things");
+    if (std::exchange(resting_, false)) return true;
   }
   return std::exchange(block.asleep, any ? block.asleep : 0) != 0 || any;
 }
@@ -153,6 +164,8 @@ void Emulator::run_one_by_one() {
   std::deque<Block> places;  // as many as have been under way at the same time
   std::vector<size_t> vacant;
   std::vector<size_t> waiting;
+  const bool early = random_() % 2 == 0;
+  constexpr size_t kMostResting = 16;
   for (int64_t turn = 0; next != order.end() || !waiting.empty(); ++turn) {
     if (turn == kPatience) throw std::runtime_error("blocks wait for each other for ever");
     if (next != order.end() && (waiting.empty() || random_() % 2 == 0)) {
@@ -162,11 +175,14 @@ void Emulator::run_one_by_one() {
       }
       waiting.push_back(vacant.back());
       vacant.pop_back();
-      begin(places[waiting.back()], *next++, waiting.back() * static_cast<size_t>(shape_.threads));
+      begin(places[waiting.back()], *next++);
     } else {
       std::swap(waiting[random_() % waiting.size()], waiting.back());
     }
-    if (!run_alone(places[waiting.back()])) continue;
+    patient_ = early && waiting.size() <= kMostResting;
+    const bool over = run_alone(places[waiting.back()]);
+    go_to_next();
+    if (!over) continue;
     vacant.push_back(waiting.back());
     waiting.pop_back();
   }
@@ -175,7 +191,7 @@ void Emulator::run_one_by_one() {
 void Emulator::run_together() {
   std::vector<Block> blocks(static_cast<size_t>(shape_.blocks));
   for (size_t k = 0; k < blocks.size(); ++k) {
-    begin(blocks[k], static_cast<int>(k), k * static_cast<size_t>(shape_.threads));
+    begin(blocks[k], static_cast<int>(k));
   }
   const auto left = [](const Block& block) { return block.left > 0; };
   for (int64_t turn = 0; std::any_of(blocks.begin(), blocks.end(), left); ++turn) {
@@ -183,6 +199,7 @@ void Emulator::run_together() {
     // One at random goes on for a while.
     Block& block = blocks[random_() % blocks.size()];
     for (uint64_t rounds = 1 + random_() % 40; rounds > 0 && block.left > 0; --rounds) go_on(block);
+    go_to_next();
   }
 }
 

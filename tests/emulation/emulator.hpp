@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace came::test {
@@ -23,8 +24,10 @@ class Emulator {
     size_t bytes;   ///< Shared memory of a block.
     bool together;  ///< All blocks at the same time, or one after the other; one that waits lets others begin.
   };
-  /// Runs a kernel; throws if threads wait for each other for ever, or lanes of a warp for different things.
-  static void launch(const Shape& shape, uint64_t seed, const std::function<void()>& kernel);
+  /// Runs a kernel; throws if threads wait for each other for ever, or lanes of a warp for different things.  `next` is
+  /// called once, perhaps, when all blocks have let the next launch begin or are over.
+  static void launch(const Shape& shape, uint64_t seed, const std::function<void()>& kernel,
+                     const std::function<void()>& next = {});
 
   // For the code that runs.
 
@@ -37,6 +40,13 @@ class Emulator {
   static void pause() {
     current->paused_ = true;
     current->leave();
+  }
+  /// The next launch may begin once all blocks have come here, or are over.
+  static void let_next_begin() {
+    if (std::exchange(current->here_->lets_next, true)) return;
+    ++current->let_;
+    current->paused_ = current->resting_ = current->patient_;
+    if (current->patient_) current->leave();
   }
   /// All threads of the block that are still there.
   static void barrier() { meet(current->here_->all, Purpose::barrier); }
@@ -107,6 +117,8 @@ class Emulator {
   struct Block {
     int number = 0;
     int left = 0;
+    bool lets_next = false;
+    size_t first_stack = 0;
     uint64_t asleep = 0;  ///< A bit for each warp.
     Meeting all;
     std::vector<Warp> warps;
@@ -114,8 +126,8 @@ class Emulator {
     std::vector<unsigned char> memory;
   };
 
-  Emulator(const Shape& shape, uint64_t seed, const std::function<void()>& kernel)
-      : shape_(shape), random_(seed), kernel_(kernel) {}
+  Emulator(const Shape& shape, uint64_t seed, const std::function<void()>& kernel, const std::function<void()>& next)
+      : shape_(shape), random_(seed), kernel_(kernel), next_(next) {}
 
   static Warp& warp() { return current->here_->warps[static_cast<size_t>(thread() / kWarp)]; }
   static void meet(Meeting& meeting, Purpose purpose) {
@@ -129,7 +141,9 @@ class Emulator {
   }
   static void enter();
 
-  void begin(Block& block, int number, size_t first_stack);
+  void begin(Block& block, int number);
+  /// Runs the launch beside this one if it may begin.
+  void go_to_next();
   /// Each thread of a block goes on until it must wait; false: none could.
   bool go_on(Block& block);
   void leave();
@@ -144,6 +158,13 @@ class Emulator {
   Shape shape_;
   std::mt19937_64 random_;
   const std::function<void()>& kernel_;
+  const std::function<void()>& next_;
+  bool patient_ = false;       ///< Blocks that let the next launch begin do nothing else for a while,
+  bool resting_ = false;       ///< and this one just has.
+  int let_ = 0;                ///< Blocks that have, or are over.
+  Emulator* outer_ = nullptr;  ///< The launch that this one runs in the midst of.
+  bool went_ = false;          ///< The next one has begun.
+  size_t stacks_ = 0;          ///< Taken by blocks of this launch, and of those that it runs in the midst of.
   void* scheduler_ = nullptr;
   bool paused_ = false;  ///< Somebody waits for another block.
   bool astray_ = false;  ///< Lanes of a warp wait in different places.

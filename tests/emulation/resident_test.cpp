@@ -83,7 +83,7 @@ class Step {
       address(Word::res_row, m.res_row.data());
       address(Word::res_col, m.res_col.data());
       address(Word::counter, &arrivals_[k]);
-      put(Word::active, m.active ? 1 : 0);
+      for (const Word word : {Word::active, Word::unaligned}) put(word, m.active ? 1 : 0);
       put(Word::rows, static_cast<uint64_t>(m.rows));
       put(Word::cols, static_cast<uint64_t>(m.cols));
       number(Word::share_of_row, 1.0 / m.rows);

@@ -65,14 +65,32 @@ cudaError_t wait_for_standard() {
 
 void EmulatedStream::add(Work work) {
   if (captured != nullptr) return captured->push_back(std::move(work));
-  if (!work.beside) finish();
   pending.push_back(std::move(work));
+  constexpr size_t kMost = 256;
+  if (pending.size() > kMost) go_on();
+}
+
+void EmulatedStream::go_on() {
+  const Work work = std::move(pending.front());
+  pending.pop_front();
+  work.run([this] {
+    if (!pending.empty() && pending.front().beside) go_on();
+  });
 }
 
 void EmulatedStream::finish() {
-  std::shuffle(pending.begin(), pending.end(), device().random);
-  const std::vector<Work> all = std::exchange(pending, {});
-  for (const Work& work : all) work.run();
+  while (!pending.empty()) {
+    std::vector<EmulatedStream*> busy;
+    for (EmulatedStream* stream : device().streams) {
+      if (!stream->pending.empty()) busy.push_back(stream);
+    }
+    busy[device().random() % busy.size()]->go_on();
+  }
+}
+
+Emulated& emulated() {
+  static Emulated one;
+  return one;
 }
 
 int blocks_that_fit(size_t bytes) { return static_cast<int>(kSharedMemory / (bytes + kReserved)); }
@@ -88,15 +106,22 @@ cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::f
   if (shape.blocks < 1 || shape.threads < 1 || shape.threads > kMostThreads || shape.bytes > most) {
     return cudaErrorInvalidConfiguration;
   }
-  if (together && shape.blocks > blocks_that_fit(shape.bytes) * cuda::kMostPieces) return cudaErrorInvalidConfiguration;
+  if (together && !emulated().cooperative) return cudaErrorNotSupported;
+  if (together && shape.blocks > blocks_that_fit(shape.bytes) * emulated().multiprocessors) {
+    return cudaErrorCooperativeLaunchTooLarge;
+  }
+  ++emulated().launched[kernel];
+  emulated().together += together ? 1 : 0;
   of(config.stream)
-      .add({[shape, run = std::move(run)] { Emulator::launch(shape, device().random(), run); }, special && !together});
+      .add({[shape, run = std::move(run)](const auto& next) { Emulator::launch(shape, device().random(), run, next); },
+            special && !together});
   return cudaSuccess;
 }
 
 }  // namespace came::test
 
 using came::test::device;
+using came::test::emulated;
 using came::test::of;
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -106,7 +131,9 @@ const char* cudaGetErrorName(cudaError_t error) {
                                            "cudaErrorInvalidConfiguration",
                                            "cudaErrorInvalidDevice",
                                            "cudaErrorNotReady",
-                                           "cudaErrorStreamCaptureUnsupported"};
+                                           "cudaErrorStreamCaptureUnsupported",
+                                           "cudaErrorCooperativeLaunchTooLarge",
+                                           "cudaErrorNotSupported"};
   return kNames[error];
 }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
@@ -122,11 +149,20 @@ cudaError_t cudaGetDevice(int* number) {
 }
 cudaError_t cudaSetDevice(int number) { return number == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  cudaDeviceProp properties{};
-  cudaGetDeviceProperties(&properties, 0);
-  *value = attribute == cudaDevAttrCooperativeLaunch     ? 1
-           : attribute == cudaDevAttrMultiProcessorCount ? properties.multiProcessorCount
-                                                         : static_cast<int>(properties.sharedMemPerMultiprocessor);
+  const auto of_device = [&]() -> size_t {
+    switch (attribute) {
+      case cudaDevAttrCooperativeLaunch:
+        return emulated().cooperative ? 1 : 0;
+      case cudaDevAttrMultiProcessorCount:
+        return came::cuda::kMostPieces;
+      case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        return came::test::kSharedMemory;
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        return emulated().shared_memory;
+    }
+    return 0;
+  };
+  *value = static_cast<int>(of_device());
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
@@ -212,17 +248,18 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t replay, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream) {
-  of(stream).add({[to, byte, bytes] { std::memset(to, byte, bytes); }, false});
+  of(stream).add({[to, byte, bytes](const auto&) { std::memset(to, byte, bytes); }, false});
   return cudaSuccess;
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
-  attributes->ptxVersion = 90;
+  *attributes = {.ptxVersion = 90, .maxThreadsPerBlock = came::test::kMostThreads, .sharedSizeBytes = 0};
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
-  const auto bytes = static_cast<size_t>(value);
-  if (bytes > came::test::kSharedMemory - came::test::kReserved) return cudaErrorInvalidValue;
-  device().allowed[kernel] = bytes;
+  if (static_cast<size_t>(value) > emulated().shared_memory) return cudaErrorInvalidValue;
+  ++emulated().questions;
+  emulated().allowed[kernel].insert(value);
+  device().allowed[kernel] = static_cast<size_t>(value);
   return cudaSuccess;
 }

@@ -31,6 +31,7 @@ TEST_P(CudaBits, DoNotDependOnAddresses) {
   for (const Options& o : option_variants(GetParam())) {
     const Bytes aligned = bytes_after(o, mixed_specs(), core::cuda_backend());
     EXPECT_EQ(bytes_after(o, mixed_specs(), core::cuda_backend(), Placement::odd), aligned);
+    EXPECT_EQ(bytes_after(o, mixed_specs(), core::cuda_backend(), Placement::mixed), aligned);
     EXPECT_EQ(bytes_after(o, mixed_specs(), core::cuda_backend(), Placement::apart), aligned);
   }
 }
@@ -198,6 +199,7 @@ TEST_P(CudaBits, OfACapturedGraphAreThoseOfEagerSteps) {
     const std::vector<TensorSpec> list = small_specs();
     Trial eager({o}, list, nullptr, core::cuda_backend());
     Trial captured({o}, list, nullptr, core::cuda_backend());
+    captured.placement = Placement::mixed;
     double rate = 0;
     float inf = 0;
     const TensorView lr(&rate);

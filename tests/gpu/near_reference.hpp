@@ -154,25 +154,29 @@ class Pair {
   uint64_t steps_ = 0;
 };
 
-/// A step as a whole, once more, phase by phase, and at odd addresses.
+/// A step as a whole, once more, phase by phase, and with all or some addresses odd.
 inline void expect_same_bits_in_every_way(const Options& o, const std::vector<TensorSpec>& list) {
   Trial whole({o}, list, nullptr, core::cuda_backend());
   Trial again({o}, list, nullptr, core::cuda_backend());
   Trial phases({o}, list, nullptr, core::cuda_backend());
   Trial odd({o}, list, nullptr, core::cuda_backend());
+  Trial mixed({o}, list, nullptr, core::cuda_backend());
   odd.placement = Placement::odd;
-  const std::vector<Trial*> all{&whole, &again, &phases, &odd};
+  mixed.placement = Placement::mixed;
+  const std::vector<Trial*> all{&whole, &again, &phases, &odd, &mixed};
   for (Trial* run : all) start(*run);
   for (uint64_t step = 0; step < 4; ++step) {
     for (Trial* run : all) run->fill_grads(step);
     whole.run();
     again.run();
     odd.run();
+    mixed.run();
     for (int phase = 0; phase < static_cast<int>(phases.plan.phases.size()); ++phase) phases.run_phase(phase);
   }
   EXPECT_EQ(again.image(), whole.image());
   EXPECT_EQ(phases.image(), whole.image());
   EXPECT_EQ(odd.image(), whole.image());
+  EXPECT_EQ(mixed.image(), whole.image());
 }
 
 }  // namespace came::test

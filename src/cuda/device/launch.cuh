@@ -13,9 +13,12 @@ inline constexpr int kWide = 512;
 inline constexpr int kNarrow = 256;
 
 /// Stands at the beginning of a kernel.  Launches of one phase take different tensors: the next one may begin as soon
-/// as all blocks of this one have, and this one is not over before the one that it ran beside.
+/// as all blocks of this one have, and this one is not over before the one that it ran beside.  The last one of a phase
+/// lets nobody begin: a programmatic launch of the caller may read what it writes.
 struct Beside {
-  __device__ Beside() { let_next_begin(); }
+  __device__ explicit Beside(const Args& a) {
+    if (a.lets_next != 0) let_next_begin();
+  }
   __device__ ~Beside() { await_launch_before(); }
   Beside(const Beside&) = delete;
   Beside& operator=(const Beside&) = delete;
@@ -124,31 +127,37 @@ using KernelFunction = void (*)(Args, More...);
 /// Launches a kernel over the parts or chunks of a launch, with this much shared memory besides the columns'.
 template <class... More>
 void launch_parts(KernelFunction<More...> kernel, Args args, const Launch& launch, int threads, size_t shared,
-                  cudaStream_t stream, More... more) {
+                  const Queue& queue, More... more) {
   const size_t bytes = shared + static_cast<size_t>(launch.buffer);
-  constexpr size_t kPlain = 16 << 10;  // more than 48 KB must be asked for, and kernels have some of their own
-  if (bytes > kPlain) {
-    cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(bytes));
-  }
+  const size_t most = launch.buffer > 0 ? shared + kMostBuffer : bytes;
   if (launch.form == Form::chunks) {
     args.chunks += launch.first;
   } else {
     args.parts += launch.first;
   }
-  run_kernel(kernel, {launch.count, threads, bytes, stream, launch.beside ? Manner::beside : Manner::after}, args,
+  run_kernel(kernel, {launch.count, threads, bytes, launch.beside ? Manner::beside : Manner::after, most}, queue, args,
              more...);
+}
+
+/// Does a launch of kernels for K take a tensor, as a step's Scalars or sheet say?
+template <class K, class Said>
+__device__ inline bool is_taken(const Args& a, const Said& said) {
+  if constexpr (!K::kPlain) {
+    if (a.unaligned != 0) return said.unaligned != 0;
+  }
+  return said.active != 0;
 }
 
 /// Whether something follows from the slots for this block's tensor: not where it has no elements, whose mean is none.
 __device__ inline bool is_finished_here(const Args& a) {
   const TensorTable& t = a.tensors[blockIdx.x];
-  return !is_skipped(a) && t.sharded && t.elements > 0 && a.scalars[blockIdx.x].active != 0;
+  const Scalars& s = a.scalars[blockIdx.x];
+  return !is_skipped(a) && t.sharded && t.elements > 0 && (s.active != 0 || s.unaligned != 0);
 }
 
 /// One block per tensor, for what follows from slots.
-inline void launch_tensors(KernelFunction<> kernel, const Args& args, cudaStream_t stream) {
-  if (args.tensor_count > 0) run_kernel(kernel, {args.tensor_count, kNarrow, 0, stream, Manner::after}, args);
+inline void launch_tensors(KernelFunction<> kernel, const Args& args, const Queue& queue) {
+  if (args.tensor_count > 0) run_kernel(kernel, {args.tensor_count, kNarrow, 0, Manner::after}, queue, args);
 }
 
 /// Calls f(subject) with the arithmetic of a tensor.

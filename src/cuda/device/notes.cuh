@@ -95,6 +95,11 @@ class Notes {
     return reinterpret_cast<U*>(word(k));
   }
   [[nodiscard]] __device__ __forceinline__ bool is_active() const { return whole(Word::active) != 0; }
+  /// Is it taken by kernels whose places are of type W?
+  template <class W>
+  [[nodiscard]] __device__ __forceinline__ bool is_taken() const {
+    return whole(W::kPlain ? Word::active : Word::unaligned) != 0;
+  }
   /// Parameter, gradient or momentum, from an element on.
   [[nodiscard]] __device__ __forceinline__ Place place(Word data, int64_t first) const {
     const int64_t cols = whole(Word::cols);

@@ -239,7 +239,8 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
         visit.template finish_columns<false>([&] { wait_for_all(3); });
         come();
         wait_for_all(4);
-        if (wave + kTeams >= run.waves) let_next_begin();  // where blocks end while others still have a turn
+        // Where blocks end while others still have a turn.
+        if (wave + kTeams >= run.waves && run.a.lets_next != 0) let_next_begin();
         visit.apply(Refill<W>(of_later), Turn(run, wave, 1));
       });
     }
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(kThreads, kTeams)
                    Notes::field(large >= 0 ? run.large + large
                                            : run.pieces + static_cast<int64_t>(wave) * kMostPieces + blockIdx.x));
   if (large >= 0) notes.put(Word::index, static_cast<int>(blockIdx.x));
-  if (!notes.is_active() || notes.whole(Word::index) >= notes.whole(Word::count)) return;
+  if (!notes.template is_taken<W>() || notes.whole(Word::index) >= notes.whole(Word::count)) return;
   with_fold(notes.whole(Word::cols), [&](auto fold) {
     Visitor<W, decltype(fold)::value, false> visit(run, notes, items, scratch, registers);
     visit_all(visit, notes, stage, false);

@@ -1,0 +1,81 @@
+// Ranks of a test: each has a plan and memory of its own, and the test reduces between phases as all-reduces would.
+#pragma once
+
+#include <memory>
+
+#include "support.hpp"
+
+namespace came::test {
+
+using Sizes = std::vector<int64_t>;
+using Ranks = std::vector<std::unique_ptr<Trial>>;
+
+/// Cuts dimension d of a shape at these points: ranks of uneven and empty parts.
+inline std::vector<Shard> cut(const Sizes& shape, size_t d, const Sizes& points) {
+  std::vector<Shard> ranks;
+  int64_t begin = 0;
+  for (const int64_t end : points) {
+    Shard shard{uint64_t{1} << d, Sizes(shape.size(), 0), shape};
+    shard.offset[d] = begin;
+    shard.extent[d] = end - begin;
+    ranks.push_back(shard);
+    begin = end;
+  }
+  return ranks;
+}
+
+/// Cuts every part again along another dimension.
+inline std::vector<Shard> cut_again(const std::vector<Shard>& ranks, size_t d, const Sizes& points) {
+  std::vector<Shard> finer;
+  for (const Shard& rank : ranks) {
+    int64_t begin = 0;
+    for (const int64_t end : points) {
+      Shard shard = rank;
+      shard.split_dims |= uint64_t{1} << d;
+      shard.offset[d] = begin;
+      shard.extent[d] = end - begin;
+      finer.push_back(shard);
+      begin = end;
+    }
+  }
+  return finer;
+}
+
+/// All-reduces over these ranks what a reduce group shares after a phase.
+inline void all_reduce(const std::vector<Trial*>& ranks, int phase, size_t group) {
+  const core::Phase& p = ranks[0]->plan.phases[static_cast<size_t>(phase)];
+  if (group >= p.shared.size()) return;
+  const auto buffer = [&](Trial& run) { return static_cast<double*>(run.reductions.data()) + p.shared[group].begin; };
+  for (int64_t k = 0; k < p.shared[group].count; ++k) {
+    double value = buffer(*ranks[0])[k];
+    for (size_t r = 1; r < ranks.size(); ++r) {
+      const double other = buffer(*ranks[r])[k];
+      value = p.op == CAME_REDUCE_SUM ? value + other : std::max(value, other);
+    }
+    for (Trial* rank : ranks) buffer(*rank)[k] = value;
+  }
+}
+
+/// A step of ranks that share one reduce group.
+inline void step_ranks(Ranks& ranks) {
+  std::vector<Trial*> all;
+  for (auto& rank : ranks) all.push_back(rank.get());
+  for (int phase = 0; phase < static_cast<int>(ranks[0]->plan.phases.size()); ++phase) {
+    for (Trial* rank : all) rank->run_phase(phase);
+    all_reduce(all, phase, 0);
+  }
+}
+
+/// Where element `local` of a statistic lies in the whole one: both are batches of vectors.
+inline int64_t whole_index(const core::State& state, int64_t local) {
+  int64_t index = 0;
+  int64_t stride = 1;
+  for (size_t d = state.shape.size(); d-- > 0;) {
+    index += (state.offset[d] + local % state.shape[d]) * stride;
+    local /= state.shape[d];
+    stride *= state.whole[d];
+  }
+  return index;
+}
+
+}  // namespace came::test
