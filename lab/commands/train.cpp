@@ -11,6 +11,7 @@
 #include "say.hpp"
 #include "storage/file.hpp"
 #include "storage/json_lines.hpp"
+#include "train/optimizers.hpp"
 #include "train/run_files.hpp"
 #include "train/snapshot.hpp"
 #include "train/trainer.hpp"
@@ -196,7 +197,8 @@ void resume(Given& given) {
 void add_train(CLI::App& program) {
   CLI::App* command = program.add_subcommand("train", "Train a model");
   auto given = std::make_shared<Given>();
-  command->footer(fmt::format("Models: {}\n\n{}", fmt::join(model_names(), ", "), kExample));
+  command->footer(fmt::format("Models: {}\nOptimizers: {}\n\n{}", fmt::join(model_names(), ", "),
+                              fmt::join(optimizer_names(), ", "), kExample));
   for_each_field(given->values, [&](const char* section, const char* key, auto& field, const char* explanation) {
     const bool positional = std::string_view(key) == "model";
     const std::string flag = positional ? "model" : flag_of(key);
