@@ -4,8 +4,8 @@
     cp build/learning/learning.json bench/results/lab_learning.json; cp build/learning/*.svg docs/images/   to keep them
 
 Each FOLDER is what `came-lab data` wrote.  All runs of a model see the same sequences in the same order; the rates are
-those below, the best of two to four tried on Python's documentation in runs of 500 or 1000 steps.  Every run must end below the loss of a model that
-reads nothing, the frequencies of the tokens; the script fails otherwise.
+those below, the best of two to four tried on Python's documentation in runs of 500 or 1000 steps.  Every run must end below the unigram baseline, a
+model that knows only token frequencies; the script fails otherwise.
 """
 
 import argparse

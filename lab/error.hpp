@@ -10,7 +10,7 @@
 
 namespace lab {
 
-/// What a user can mend.  main prints the message after "came-lab: " and leaves with status 1.
+/// An error that the user can correct.  main prints the message after "came-lab: " and leaves with status 1.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

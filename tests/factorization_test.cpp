@@ -33,6 +33,9 @@ Factorized factorize(size_t n, size_t m, uint64_t seed, double zeros = 0.1) {
   return f;
 }
 
+// W and H are sums of at most 7 positive terms over one of 35, and so are the sums here: less than 64 roundings.
+constexpr double kSums = 64 * 0x1p-53;
+
 TEST(NmfRank1, KeepsRowAndColumnSums) {
   const Factorized f = factorize(7, 5, 1);
   for (size_t i = 0; i < 7; ++i) {
@@ -42,7 +45,7 @@ TEST(NmfRank1, KeepsRowAndColumnSums) {
       given += f.w[i] * f.h[j];
       expected += f.v[i * 5 + j];
     }
-    EXPECT_NEAR(given, expected, 1e-12);
+    EXPECT_NEAR(given, expected, kSums * expected);
   }
   for (size_t j = 0; j < 5; ++j) {
     double given = 0;
@@ -51,7 +54,7 @@ TEST(NmfRank1, KeepsRowAndColumnSums) {
       given += f.w[i] * f.h[j];
       expected += f.v[i * 5 + j];
     }
-    EXPECT_NEAR(given, expected, 1e-12);
+    EXPECT_NEAR(given, expected, kSums * expected);
   }
 }
 
@@ -107,10 +110,11 @@ TEST(ConfidenceUpdate, IsTheMomentumOverItsDistanceToTheUpdate) {
   std::vector<double> out(4);
   const std::vector<int64_t> shape{4};
   confidence_update(TensorView(m.data(), shape), TensorView(u.data(), shape), 1e-4, TensorView(out.data(), shape));
-  EXPECT_NEAR(out[0], 100.0, 1e-12);
-  EXPECT_NEAR(out[1], -2.0 / std::sqrt(9.0001), 1e-15);
+  // A sum, a root and a quotient, each rounded once: less than the 4 ulps of EXPECT_DOUBLE_EQ.
+  EXPECT_DOUBLE_EQ(out[0], 100.0);
+  EXPECT_DOUBLE_EQ(out[1], -2.0 / std::sqrt(9.0001));
   EXPECT_EQ(out[2], 0.0);
-  EXPECT_NEAR(out[3], 3.0 / std::sqrt(16.0001), 1e-15);
+  EXPECT_DOUBLE_EQ(out[3], 3.0 / std::sqrt(16.0001));
 }
 
 TEST(ConfidenceUpdate, RefusesBadInput) {

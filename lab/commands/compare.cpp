@@ -20,8 +20,8 @@
 namespace lab {
 namespace {
 
-constexpr const char* kFloor =
-    "Losses in nats per predicted token; \"reads nothing\" is what the tokens' frequencies alone reach.";
+constexpr const char* kUnits =
+    "Losses in nats per predicted token; the unigram baseline is a model that knows only token frequencies.";
 
 struct CompareArguments {
   std::vector<std::string> runs;
@@ -82,8 +82,8 @@ Chart chart_of(const std::vector<RunFiles>& runs, const char* key, const char* t
 
 Table table_of(const std::vector<RunFiles>& runs) {
   Table table{"",
-              {"run", "optimizer", "lr", "validation loss", "perplexity", "reads nothing", "ms per step",
-               "of it optimizer", "state bytes", "bytes per parameter"},
+              {"run", "optimizer", "lr", "validation loss", "perplexity", "unigram baseline", "ms per step",
+               "optimizer share", "state bytes", "bytes per parameter"},
               {}};
   for (const RunFiles& run : runs) {
     const auto rate = fmt::format("{:g}", run.config.lr);
@@ -113,7 +113,7 @@ void run_compare(const CompareArguments& given) {
   const Table table = table_of(runs);
   const Chart valid = chart_of(runs, "valid_loss", "Validation loss"),
               training = chart_of(runs, "loss", "Training loss");
-  fmt::print("{}\n{}{}\n", chart_text(valid, 80, 15, isatty(STDOUT_FILENO) != 0), table_text(table), kFloor);
+  fmt::print("{}\n{}{}\n", chart_text(valid, 80, 15, isatty(STDOUT_FILENO) != 0), table_text(table), kUnits);
   if (!given.svg.empty()) {
     write_file(given.svg, chart_svg(valid));
     fmt::print("curves: {}\n", given.svg);
@@ -121,7 +121,7 @@ void run_compare(const CompareArguments& given) {
   if (given.html.empty()) return;
   Page page("came-lab: " + runs.front().config.model);
   page.table(table);
-  page.note(kFloor);
+  page.note(kUnits);
   page.chart(valid);
   page.chart(training);
   for (const RunFiles& one : runs) {

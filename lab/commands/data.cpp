@@ -56,8 +56,10 @@ void run_data(const PrepareOptions& options) {
              options.output.string(), count_text(static_cast<double>(info.train_tokens)), info.train_documents,
              count_text(static_cast<double>(info.valid_tokens)), info.valid_documents, info.vocabulary,
              info.bytes_per_token);
-  fmt::print("A model that reads nothing reaches a loss of {:.3f} on it.  Next: came-lab train gpt2-tiny --data {}\n",
-             info.unigram_loss, options.output.string());
+  fmt::print(
+      "Unigram baseline (a model that knows only token frequencies): a loss of {:.3f}.\n"
+      "Next: came-lab train gpt2-tiny --data {}\n",
+      info.unigram_loss, options.output.string());
 }
 
 }  // namespace

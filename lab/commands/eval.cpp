@@ -32,7 +32,7 @@ void run_eval(const EvalArguments& given) {
   (void)config.model_config(dataset.info().vocabulary);  // the length
   const auto batches = dataset.batches(Dataset::Half::valid, config.validation_options());
   const Evaluation found =
-      evaluate(*model, *batches, given.sequences, config.piece(), device, config.precision == "bf16");
+      evaluate(*model, *batches, given.sequences, config.micro_batch_size(), device, config.precision == "bf16");
   fmt::print("{} after step {} on {}: loss {:.4f}, perplexity {:.2f}, accuracy {:.2f} % of {} tokens\n", config.model,
              checkpoint.step, config.data, found.loss, found.perplexity, 100 * found.accuracy, found.tokens);
   if (config.next_sentence) fmt::print("next sentence: loss {:.4f}\n", found.next_loss);

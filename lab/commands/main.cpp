@@ -1,7 +1,7 @@
 // came-lab: trains BERT, GPT-2 and T5 with the optimizers of came and compares them.
 //
-// Leaves with 0; 1 and one line for what a user can mend; 2 for a command line that makes no sense; 128 + the signal's
-// number when stopped by one.
+// Leaves with 0; 1 and one line for an error that the user can correct; 2 for a command line that makes no sense; 128 +
+// the signal's number when stopped by one.
 #include <fmt/format.h>
 
 #include <came/error.hpp>

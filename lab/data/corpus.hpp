@@ -1,4 +1,4 @@
-// The text that a dataset is made of: files, and the documents in them, read in pieces of a MiB or two at the most.
+// The text that a dataset is made of: files, and the documents in them, read in chunks of a MiB or two at the most.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace lab {
 
 class Corpus {
  public:
-  /// Takes some text of a document; `ends`: the document is over with it.  No document is empty, though its last piece
+  /// Takes some text of a document; `ends`: the document is over with it.  No document is empty, though its last chunk
   /// may be.
   using Sink = std::function<void(std::string_view text, bool ends)>;
 
   /// Lists the files and settles the rule; throws an Error where there is nothing to read.
   explicit Corpus(const PrepareOptions& options);
 
-  /// Hands every document to `sink`, in order.  Where pieces are cut depends on the text alone.  Throws an Error that
+  /// Hands every document to `sink`, in order.  Where chunks are cut depends on the text alone.  Throws an Error that
   /// names the place where a file is no UTF-8 or no JSONL.
   void read(const Sink& sink);
 
@@ -38,7 +38,7 @@ class Corpus {
   void read_json_lines(const std::filesystem::path& file, const Sink& sink);
   void read_lines(const std::filesystem::path& file, const Sink& sink);
   void read_whole(const std::filesystem::path& file, const Sink& sink);
-  void read_pieces(const std::filesystem::path& path, const std::function<void(std::string_view)>& take);
+  void read_chunks(const std::filesystem::path& path, const std::function<void(std::string_view)>& take);
 
   std::vector<std::filesystem::path> files_;
   std::string text_key_;

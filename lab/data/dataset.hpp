@@ -1,5 +1,5 @@
 // Batches from token files: which sequence comes when, and what is hidden in it, depend on the seed and on the
-// sequence's number alone, so that a run resumes anywhere and batches may be cut into any pieces.
+// sequence's number alone, so that a run resumes anywhere and batches may be cut into any micro-batches.
 #pragma once
 
 #include <cstdint>

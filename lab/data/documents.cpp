@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kPiece = size_t{1} << 20;
+constexpr size_t kChunk = size_t{1} << 20;
 // A document of JSONL is parsed in one go.
 constexpr size_t kLongestJsonLine = size_t{64} << 20;
 
@@ -25,11 +25,11 @@ struct Close {
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos; }
 
-/// Hands a text over in pieces; the last one ends its document.
+/// Hands a text over in chunks; the last one ends its document.
 void emit(std::string_view text, const Corpus::Sink& sink) {
   if (text.empty()) return;
-  while (text.size() > kPiece) {
-    const size_t cut = find_cut(text, kPiece);
+  while (text.size() > kChunk) {
+    const size_t cut = find_cut(text, kChunk);
     sink(text.substr(0, cut), false);
     text.remove_prefix(cut);
   }
@@ -38,31 +38,31 @@ void emit(std::string_view text, const Corpus::Sink& sink) {
 
 }  // namespace
 
-// Pieces end with a line where they can, and hold whole characters always.
-void Corpus::read_pieces(const fs::path& path, const std::function<void(std::string_view)>& take) {
+// Chunks end with a line where they can, and hold whole characters always.
+void Corpus::read_chunks(const fs::path& path, const std::function<void(std::string_view)>& take) {
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
   if (!file) fail("{}: {}", path.native(), std::strerror(errno));
   std::string buffer;
   size_t offset = 0;  // of the buffer in the file
   for (bool end = false; !end || !buffer.empty();) {
-    while (!end && buffer.size() <= kPiece) {
+    while (!end && buffer.size() <= kChunk) {
       const size_t had = buffer.size();
-      buffer.resize(had + kPiece);
-      const size_t got = std::fread(buffer.data() + had, 1, kPiece, file.get());
+      buffer.resize(had + kChunk);
+      const size_t got = std::fread(buffer.data() + had, 1, kChunk, file.get());
       buffer.resize(had + got);
       bytes_read_ += static_cast<int64_t>(got);
       if (std::ferror(file.get())) fail("{}: {}", path.native(), std::strerror(errno));
-      end = got < kPiece;
+      end = got < kChunk;
     }
-    std::string_view piece = std::string_view(buffer).substr(0, find_cut(buffer, kPiece));
-    const size_t size = piece.size();
-    if (const size_t bad = find_invalid_utf8(piece); bad != std::string_view::npos) {
+    std::string_view chunk = std::string_view(buffer).substr(0, find_cut(buffer, kChunk));
+    const size_t size = chunk.size();
+    if (const size_t bad = find_invalid_utf8(chunk); bad != std::string_view::npos) {
       fail("{}: byte {} is 0x{:02x}, which is no UTF-8; decompress the file, or convert it: iconv -f LATIN1 -t UTF-8",
-           path.native(), offset + bad, static_cast<unsigned char>(piece[bad]));
+           path.native(), offset + bad, static_cast<unsigned char>(chunk[bad]));
     }
-    // Some editors begin a file with a mark that is no text.
-    if (offset == 0 && piece.starts_with("\xef\xbb\xbf")) piece.remove_prefix(3);
-    if (!piece.empty()) take(piece);
+    // The byte order mark that some editors write is no text.
+    if (offset == 0 && chunk.starts_with("\xef\xbb\xbf")) chunk.remove_prefix(3);
+    if (!chunk.empty()) take(chunk);
     buffer.erase(0, size);
     offset += size;
   }
@@ -70,8 +70,8 @@ void Corpus::read_pieces(const fs::path& path, const std::function<void(std::str
 
 void Corpus::read_whole(const fs::path& file, const Sink& sink) {
   bool begun = false;
-  read_pieces(file, [&](std::string_view piece) {
-    sink(piece, false);
+  read_chunks(file, [&](std::string_view chunk) {
+    sink(chunk, false);
     begun = true;
   });
   if (begun) sink({}, true);
@@ -87,15 +87,15 @@ void Corpus::read_lines(const fs::path& file, const Sink& sink) {
     newline = {};
     begun = false;
   };
-  read_pieces(file, [&](std::string_view piece) {
-    while (!piece.empty()) {
-      const size_t end = piece.find('\n');
-      std::string_view line = piece.substr(0, end);
-      piece.remove_prefix(end == std::string_view::npos ? piece.size() : end + 1);
+  read_chunks(file, [&](std::string_view chunk) {
+    while (!chunk.empty()) {
+      const size_t end = chunk.find('\n');
+      std::string_view line = chunk.substr(0, end);
+      chunk.remove_prefix(end == std::string_view::npos ? chunk.size() : end + 1);
       const bool whole = end != std::string_view::npos;
       const bool carriage = whole && line.ends_with('\r');
       if (carriage) line.remove_suffix(1);
-      // What follows a piece without a line's end belongs to the same line.
+      // What follows a chunk without a line's end belongs to the same line.
       const bool starts = !begun || !newline.empty();
       if (starts && is_blank(line)) {
         if (whole) finish();
@@ -106,7 +106,7 @@ void Corpus::read_lines(const fs::path& file, const Sink& sink) {
       newline = !whole ? "" : carriage ? "\r\n" : "\n";
       if (whole && rule_ == DocumentRule::line) {
         finish();
-      } else if (text.size() >= kPiece) {
+      } else if (text.size() >= kChunk) {
         sink(text, false);
         text.clear();
       }
@@ -135,10 +135,10 @@ void Corpus::read_json_lines(const fs::path& file, const Sink& sink) {
     }
     emit(text->get_ref<const std::string&>(), sink);
   };
-  read_pieces(file, [&](std::string_view piece) {
-    while (!piece.empty()) {
-      const size_t end = piece.find('\n');
-      line.append(piece.substr(0, end));
+  read_chunks(file, [&](std::string_view chunk) {
+    while (!chunk.empty()) {
+      const size_t end = chunk.find('\n');
+      line.append(chunk.substr(0, end));
       if (line.size() > kLongestJsonLine) {
         fail("{}:{}: the line is longer than {} MiB; cut it into several documents", file.native(), number + 1,
              kLongestJsonLine >> 20);
@@ -146,7 +146,7 @@ void Corpus::read_json_lines(const fs::path& file, const Sink& sink) {
       if (end == std::string_view::npos) return;
       take();
       line.clear();
-      piece.remove_prefix(end + 1);
+      chunk.remove_prefix(end + 1);
     }
   });
   if (!line.empty()) take();

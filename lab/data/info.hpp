@@ -18,8 +18,8 @@ struct DatasetInfo {
   int64_t bytes_read = 0;       ///< Of the files: JSON's quotes and blank lines between documents included.
   double validation_share = 0;  ///< Of the tokens, as it came out.
   double bytes_per_token = 0;   ///< Of text, over both halves.
-  double unigram_loss = 0;      ///< Nats per validation token of the training tokens' frequencies: what a model that
-                                ///< reads nothing reaches.
+  double unigram_loss = 0;      ///< Nats per validation token of the unigram baseline, which knows only the
+                                ///< frequencies of tokens in the training half.
 };
 
 /// Whether a folder's data.json says that `came-lab data` wrote it, in whichever version.

@@ -1,4 +1,4 @@
-// Scores in pieces.  For a piece of rows with softmax p and targets t, the gradient of the scores is g = p - onehot(t);
+// Scores in chunks of rows.  For a chunk with softmax p and targets t, the gradient of the scores is g = p - onehot(t);
 // that of the hidden states is g W, and that of the weight adds g' h.
 #include "models/cross_entropy.hpp"
 
@@ -52,9 +52,9 @@ struct Output : torch::autograd::Function<Output> {
       grad_hidden = at::empty_like(hidden);
       if (bias.defined()) grad_bias = at::zeros({columns}, wide);
     }
-    const int64_t piece = std::max<int64_t>(1, scores_at_a_time / columns);
-    for (int64_t begin = 0; begin < rows; begin += piece) {
-      const int64_t size = std::min(piece, rows - begin);
+    const int64_t chunk = std::max<int64_t>(1, scores_at_a_time / columns);
+    for (int64_t begin = 0; begin < rows; begin += chunk) {
+      const int64_t size = std::min(chunk, rows - begin);
       const at::Tensor h = hidden.narrow(0, begin, size), t = targets.narrow(0, begin, size).unsqueeze(1);
       at::Tensor scores = wide_product(h, matrix.t());
       if (bias.defined()) scores.narrow(1, 0, vocabulary).add_(bias);

@@ -20,7 +20,7 @@ struct CrossEntropy {
                                          const at::Tensor& targets, bool count_correct);
 
 /// Elements of the scores that exist at a time.  More of them cost memory, fewer of them time: the gradient of the
-/// weight, [V, width] in f32, is added up once per piece.
+/// weight, [V, width] in f32, is added up once per chunk.
 inline constexpr int64_t kScoresAtATime = int64_t{1} << 27;
 
 /// The same with another bound on scores, for tests.

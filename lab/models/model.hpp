@@ -44,7 +44,7 @@ struct Mix {
   at::Tensor partner;  ///< [B] int64 on the model's device: which one; a permutation.
 };
 
-/// Sums over a batch, so that a large batch may come in pieces; f32 on the model's device.
+/// Sums over a batch, so that a large batch may come in micro-batches; f32 on the model's device.
 struct Loss {
   at::Tensor tokens;   ///< Sum of the cross entropies of predicted tokens, in nats.  Differentiable.
   at::Tensor next;     ///< The same for next-sentence prediction; undefined without.

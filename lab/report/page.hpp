@@ -16,9 +16,9 @@ class Page {
 
   /// A heading.
   void section(std::string_view title);
-  /// Plain text; empty lines part paragraphs.
+  /// Plain text; empty lines separate paragraphs.
   void note(std::string_view text);
-  /// Text as it stands, in letters of one width.
+  /// Preformatted text in a monospaced font.
   void code(std::string_view text);
   void table(const Table& table);
   void chart(const Chart& chart);

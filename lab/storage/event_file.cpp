@@ -60,7 +60,7 @@ class Message {
   std::string text_;
 };
 
-/// TFRecord hides checksums, so that one of a text that holds its own checksum is not degenerate.
+/// TFRecord masks checksums, so that one of a text that holds its own checksum is not degenerate.
 uint32_t masked_crc(std::string_view text) {
   const uint32_t crc = crc32c(bytes_of(text));
   return (crc >> 15 | crc << 17) + 0xA282EAD8;

@@ -84,10 +84,10 @@ std::optional<int64_t> parse_hidden_step_name(std::string_view name, std::string
 FileRecord record_of(const std::filesystem::path& file) {
   // Read rather than mapped: a bad sector is an error here and a signal there.
   const Descriptor open(file, O_RDONLY);
-  std::vector<std::byte> piece(size_t{1} << 20);
+  std::vector<std::byte> buffer(size_t{1} << 20);
   FileRecord record;
-  while (const size_t got = open.read(piece)) {
-    record.crc = crc32c(std::span(piece).first(got), record.crc);
+  while (const size_t got = open.read(buffer)) {
+    record.crc = crc32c(std::span(buffer).first(got), record.crc);
     record.size += static_cast<int64_t>(got);
   }
   return record;

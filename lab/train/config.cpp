@@ -33,7 +33,7 @@ void resolve_config(TrainConfig& c) {
   expect_range<int64_t>("steps", c.steps, 1, kMostSteps);
   expect_range<int64_t>("batch", c.batch, 1, 32768);
   expect_range<int64_t>("micro_batch", c.micro_batch, 0, 32768);
-  if (c.batch % c.piece() != 0)
+  if (c.batch % c.micro_batch_size() != 0)
     fail("batch is {}, which micro_batch {} does not divide; take a micro_batch that does", c.batch, c.micro_batch);
   expect(c.seed <= INT64_MAX, "seed", number(c.seed), "less than 2^63");
   expect(c.precision == "f32" || c.precision == "bf16", "precision", c.precision, "f32 or bf16");
@@ -51,11 +51,11 @@ void resolve_config(TrainConfig& c) {
   expect_range<int64_t>("checkpoint_every", c.checkpoint_every, 0, kMostSteps);
   expect_range<int64_t>("keep", c.keep, 1, kMostSteps);
   expect_range("lr", c.lr, 0.0, 1e30);
-  if (c.mixup > 0 && c.piece() == 1)
+  if (c.mixup > 0 && c.micro_batch_size() == 1)
     fail("mixup is {}, but with micro_batch 1 there is nothing to mix; take at least 2", c.mixup);
   if (c.threads == 0) c.threads = std::min<int64_t>(at::get_num_threads(), kMostThreads);
   if (c.lr == 0) c.lr = default_rate(c.optimizer);
-  c.micro_batch = c.piece();
+  c.micro_batch = c.micro_batch_size();
 }
 
 ModelConfig TrainConfig::model_config(int64_t pieces) const {

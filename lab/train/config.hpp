@@ -1,4 +1,4 @@
-// Everything that decides what a training run does, and its two spellings: a TOML file and command-line options.
+// Everything that decides what a training run does, and its two forms: a TOML file and command-line options.
 //
 // A run's own config.toml holds all of it, so that resuming or repeating needs nothing else.  Knows nothing of torch.
 #pragma once
@@ -59,7 +59,7 @@ struct TrainConfig {
   /// The same for validation: other runs, whatever their seed, are asked the same.
   [[nodiscard]] BatchOptions validation_options() const;
   /// Sequences that pass through the model at once.
-  [[nodiscard]] int64_t piece() const { return micro_batch > 0 ? micro_batch : batch; }
+  [[nodiscard]] int64_t micro_batch_size() const { return micro_batch > 0 ? micro_batch : batch; }
 };
 
 /// Calls visit(section, key, field, explanation) for every field but `options`.
@@ -96,7 +96,7 @@ void for_each_field(Config& c, Visit&& visit) {
   visit("run", "checkpoint_every", c.checkpoint_every, "steps between checkpoints; 0: only at the end");
   visit("run", "keep", c.keep, "newest checkpoints that are kept, beside the best one");
 
-  visit("optimizer", "optimizer", c.optimizer, "came, adafactor, adam, adamw, lamb, sm3 or torch-adamw");
+  visit("optimizer", "optimizer", c.optimizer, "how to train it; came-lab train --help lists them");
   visit("optimizer", "lr", c.lr, "learning rate; 0: a sensible one for the optimizer");
 }
 

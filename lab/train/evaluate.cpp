@@ -11,13 +11,13 @@ namespace lab {
 namespace {
 
 constexpr int64_t kCounted = 16384;
-constexpr int64_t kPiece = 256;  // sequences in memory at once
+constexpr int64_t kAtOnce = 256;  // sequences in memory
 
 // How often each token is a target in the first `sequences`.
 at::Tensor count_targets(const Batches& batches, int64_t sequences, int64_t vocabulary) {
   at::Tensor counts = at::zeros({vocabulary}, at::kDouble);
-  for (int64_t first = 0; first < sequences; first += kPiece) {
-    const Batch batch = batches.batch(first, std::min(kPiece, sequences - first));
+  for (int64_t first = 0; first < sequences; first += kAtOnce) {
+    const Batch batch = batches.batch(first, std::min(kAtOnce, sequences - first));
     counts += at::bincount(batch.targets.flatten(), {}, vocabulary);
   }
   return counts;
@@ -32,7 +32,7 @@ double unigram_loss(const Batches& training, const Batches& validation, int64_t 
   return -(wanted * at::log(seen / seen.sum())).sum().item<double>() / wanted.sum().item<double>();
 }
 
-Evaluation evaluate(Model& model, const Batches& batches, int64_t sequences, int64_t piece, c10::Device device,
+Evaluation evaluate(Model& model, const Batches& batches, int64_t sequences, int64_t micro_batch, c10::Device device,
                     bool bf16) {
   const at::NoGradGuard no_grad;
   const bool training = model.is_training();
@@ -41,8 +41,8 @@ Evaluation evaluate(Model& model, const Batches& batches, int64_t sequences, int
   const auto sum = at::TensorOptions(device).dtype(at::kDouble);
   at::Tensor tokens = at::zeros({}, sum), next = at::zeros({}, sum), correct = at::zeros({}, sum);
   Evaluation made;
-  for (int64_t first = 0; first < sequences; first += piece) {
-    const Batch batch = batches.batch(first, std::min(piece, sequences - first)).to(device);
+  for (int64_t first = 0; first < sequences; first += micro_batch) {
+    const Batch batch = batches.batch(first, std::min(micro_batch, sequences - first)).to(device);
     const Precision precision(device, bf16);
     const Loss loss = model.loss(batch);
     tokens += loss.tokens;

@@ -17,12 +17,12 @@ struct Evaluation {
   int64_t tokens = 0;     ///< How many were predicted.
 };
 
-/// Evaluates the first `sequences` (0: one pass of all) in pieces; leaves the model in training mode if it was.
-[[nodiscard]] Evaluation evaluate(Model& model, const Batches& batches, int64_t sequences, int64_t piece,
+/// Evaluates the first `sequences` (0: one pass of all) in micro-batches; leaves the model in training mode if it was.
+[[nodiscard]] Evaluation evaluate(Model& model, const Batches& batches, int64_t sequences, int64_t micro_batch,
                                   c10::Device device, bool bf16);
 
-/// The loss of a model that reads nothing: targets of validation under the frequencies of targets in training, of which
-/// 16,384 sequences are counted at most.
+/// The loss of the unigram baseline: targets of validation under the frequencies of targets in training, each counted
+/// once more than it occurs.  Of training, 16,384 sequences are counted at most.
 [[nodiscard]] double unigram_loss(const Batches& training, const Batches& validation, int64_t sequences,
                                   int64_t vocabulary);
 

@@ -1,12 +1,12 @@
-// Which class a name stands for, and one way into the state of both libraries' optimizers.
+// How a name becomes an optimizer, and one way into the state of both libraries' optimizers.
 #include "train/optimizers.hpp"
 
 #include <torch/optim/adamw.h>
 
+#include <algorithm>
 #include <came/plan.hpp>
-#include <came/torch/optimizers.hpp>
+#include <came/torch/optimizer.hpp>
 #include <charconv>
-#include <functional>
 #include <utility>
 
 #include "error.hpp"
@@ -17,13 +17,7 @@ namespace {
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptionTexts = std::map<std::string, std::string>;
 
-struct Named {
-  std::string name;
-  double rate;
-  std::function<std::unique_ptr<torch::optim::Optimizer>(
-      std::vector<at::Tensor> matrices, std::vector<at::Tensor> others, double lr, const OptionTexts& options)>
-      make;
-};
+constexpr const char* kOfLibtorch = "torch-adamw";
 
 // Matrices with the options as given, the rest without weight decay.
 template <class Optimizer, class Options>
@@ -37,18 +31,39 @@ std::unique_ptr<torch::optim::Optimizer> with_two_groups(std::vector<at::Tensor>
   return std::make_unique<Optimizer>(groups, options);
 }
 
-template <class Options>
-auto of_the_library() {
-  return [](std::vector<at::Tensor> matrices, std::vector<at::Tensor> others, double lr, const OptionTexts& texts) {
-    Options options(lr);
-    try {
-      for (const auto& [name, value] : texts) options.set(name, value);
-      options.validate();
-    } catch (const came::Error& error) {
-      fail("optimizer options: {}", error.what());
-    }
-    return with_two_groups<came::torch::OptimizerOf<Options>>(std::move(matrices), std::move(others), options);
-  };
+// Options of any optimizer of the library, chosen while the program runs.
+class LibraryOptions final : public came::torch::Options {
+ public:
+  LibraryOptions(const std::string& name, double lr) : Options(algorithm_of(name)) { set_lr(lr); }
+  void weight_decay(double value) { give(&came_options::weight_decay, value); }
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
+    auto copy = std::make_unique<LibraryOptions>(*this);
+    copy->note_clone();
+    return copy;
+  }
+
+ private:
+  static came::Algorithm algorithm_of(const std::string& name) {
+    return static_cast<came::Algorithm>(came::Options(name).algorithm);
+  }
+};
+
+struct LibraryOptimizer final : came::torch::Optimizer {
+  LibraryOptimizer(const Groups& groups, const LibraryOptions& defaults)
+      : Optimizer(groups, std::make_unique<LibraryOptions>(defaults)) {}
+};
+
+std::unique_ptr<torch::optim::Optimizer> of_the_library(const std::string& name, std::vector<at::Tensor> matrices,
+                                                        std::vector<at::Tensor> others, double lr,
+                                                        const OptionTexts& texts) {
+  LibraryOptions options(name, lr);
+  try {
+    for (const auto& [option, value] : texts) options.set(option, value);
+    options.validate();
+  } catch (const came::Error& error) {
+    fail("optimizer options: {}", error.what());
+  }
+  return with_two_groups<LibraryOptimizer>(std::move(matrices), std::move(others), options);
 }
 
 constexpr double kBelowOne = 1 - 0x1p-53;
@@ -80,41 +95,19 @@ std::unique_ptr<torch::optim::Optimizer> of_libtorch(std::vector<at::Tensor> mat
     } else if (name == "weight_decay") {
       options.weight_decay(number(name, text, kMost));
     } else {
-      fail("optimizer options: torch-adamw has no {}; it has beta1, beta2, eps, weight_decay", name);
+      fail("optimizer options: {} has no {}; it has beta1, beta2, eps, weight_decay", kOfLibtorch, name);
     }
   }
   return with_two_groups<torch::optim::AdamW>(std::move(matrices), std::move(others), options);
 }
 
-// Where the best rate of a coarse search on models of a million parameters was not the library's.
-double rate_of(const came::Options& options) {
-  static const std::map<std::string, double> found{
-      {"adafactor", 2e-3}, {"adam", 2e-3}, {"adamw", 2e-3}, {"lamb", 1e-2}, {"sm3", 2e-2}};
-  const auto entry = found.find(options.word());
-  return entry != found.end() ? entry->second : options.lr;
+void expect_known(const std::string& name) {
+  const auto& names = optimizer_names();
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    fail("no optimizer {}; there are {}", name, fmt::join(names, ", "));
 }
 
-const std::vector<Named>& table() {
-  static const std::vector<Named> all = [] {
-    std::vector<Named> made;
-    came::torch::for_each_options([&](const auto& options) {
-      using Options = std::decay_t<decltype(options)>;
-      made.push_back({options.core().word(), rate_of(options.core()), of_the_library<Options>()});
-    });
-    made.push_back({"torch-adamw", 2e-3, of_libtorch});
-    return made;
-  }();
-  return all;
-}
-
-const Named& find(const std::string& name) {
-  for (const Named& entry : table()) {
-    if (name == entry.name) return entry;
-  }
-  fail("no optimizer {}; there are {}", name, fmt::join(optimizer_names(), ", "));
-}
-
-// Calls visit(word, tensor) for each tensor of one parameter's state.
+// Calls visit(name, tensor) for each tensor of one parameter's state; returns its counter.
 template <class Visit>
 int64_t visit_state(const torch::optim::OptimizerParamState& state, Visit&& visit) {
   if (const auto* ours = dynamic_cast<const came::torch::ParamState*>(&state)) {
@@ -179,20 +172,30 @@ at::ScalarType torch_dtype(came::DType dtype) {
 const std::vector<std::string>& optimizer_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> made;
-    for (const Named& entry : table()) made.emplace_back(entry.name);
+    for (came_algorithm k = 0; came_algorithm_name(k) != nullptr; ++k) made.emplace_back(came_algorithm_name(k));
+    made.emplace_back(kOfLibtorch);
     return made;
   }();
   return names;
 }
 
-double default_rate(const std::string& optimizer) { return find(optimizer).rate; }
+double default_rate(const std::string& optimizer) {
+  // The best of a coarse search on models of a million parameters.
+  static const std::map<std::string, double> searched = {{"adafactor", 2e-3}, {"adam", 2e-3}, {"adamw", 2e-3},
+                                                         {"lamb", 1e-2},      {"sm3", 2e-2},  {kOfLibtorch, 2e-3}};
+  expect_known(optimizer);
+  const auto found = searched.find(optimizer);
+  return found != searched.end() ? found->second : came::Options(optimizer).lr;
+}
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, double lr, const OptionTexts& options,
                                                         torch::nn::Module& module) {
+  expect_known(name);
   std::vector<at::Tensor> matrices, others;
   for (const at::Tensor& parameter : module.parameters())
     (parameter.dim() > 1 ? matrices : others).push_back(parameter);
-  return find(name).make(std::move(matrices), std::move(others), lr, options);
+  if (name == kOfLibtorch) return of_libtorch(std::move(matrices), std::move(others), lr, options);
+  return of_the_library(name, std::move(matrices), std::move(others), lr, options);
 }
 
 std::vector<StateEntry> state_of(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
@@ -200,8 +203,8 @@ std::vector<StateEntry> state_of(const torch::optim::Optimizer& optimizer, const
   for (const auto& parameter : module.named_parameters()) {
     const auto found = optimizer.state().find(parameter.value().unsafeGetTensorImpl());
     if (found == optimizer.state().end()) continue;
-    const int64_t step = visit_state(*found->second, [&](const std::string& word, const at::Tensor& tensor) {
-      entries.push_back({parameter.key() + "/" + word, tensor});
+    const int64_t step = visit_state(*found->second, [&](const std::string& name, const at::Tensor& tensor) {
+      entries.push_back({parameter.key() + "/" + name, tensor});
     });
     entries.push_back({parameter.key() + "/step", at::scalar_tensor(step, at::kLong)});
   }
@@ -221,8 +224,8 @@ void set_state(torch::optim::Optimizer& optimizer, const torch::nn::Module& modu
     const std::string owner = parameter.key() + "/";
     const auto count = take(given, owner + "step", at::kLong, {}).item<int64_t>();
     if (count < 1 || count > steps) fail("{}step is {}, expected 1 to {}", owner, count, steps);
-    const auto tensor = [&](const std::string& word, at::ScalarType dtype, at::IntArrayRef shape) {
-      return take(given, owner + word, dtype, shape).to(parameter.value().device());
+    const auto tensor = [&](const std::string& name, at::ScalarType dtype, at::IntArrayRef shape) {
+      return take(given, owner + name, dtype, shape).to(parameter.value().device());
     };
     auto& state = states[parameter.value().unsafeGetTensorImpl()];
     if (const came::Options* options = options_of(optimizer, parameter.value())) {

@@ -11,7 +11,7 @@
 
 namespace lab {
 
-/// Those of the library, and "torch-adamw".
+/// Those of the library by their names there, and "torch-adamw".
 [[nodiscard]] const std::vector<std::string>& optimizer_names();
 /// A learning rate to begin with on small models; throws an Error that lists the names for another one.
 [[nodiscard]] double default_rate(const std::string& optimizer);

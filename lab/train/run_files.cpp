@@ -58,7 +58,7 @@ void settle_run(RunLock& lock) {
 }
 
 void go_back(RunLock& lock, int64_t step, bool done) {
-  // First the result: a run without one can be asked for it again, a result of checkpoints that are gone is a lie.
+  // First the result: a run without one can be asked for it again, a result of checkpoints that are gone is wrong.
   if (!done) remove_file(lock.run() / kResultFile);
   drop_checkpoints_after(lock, step);
 }

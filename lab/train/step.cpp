@@ -1,5 +1,5 @@
-// The loss is a sum divided by the whole batch's number of predicted tokens, so that pieces give the gradient of the
-// whole.
+// The loss is a sum divided by the whole batch's number of predicted tokens, so that micro-batches give the
+// gradient of the whole.
 #include "train/step.hpp"
 
 #include <ATen/ATen.h>
@@ -20,18 +20,18 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-std::vector<Batch> pieces_of(const Batches& batches, const TrainConfig& config, int64_t step) {
-  std::vector<Batch> pieces;
+std::vector<Batch> micro_batches_of(const Batches& batches, const TrainConfig& config, int64_t step) {
+  std::vector<Batch> all;
   const int64_t first = (step - 1) * config.batch;
-  for (int64_t done = 0; done < config.batch; done += config.piece())
-    pieces.push_back(batches.batch(first + done, config.piece()));
-  return pieces;
+  for (int64_t done = 0; done < config.batch; done += config.micro_batch_size())
+    all.push_back(batches.batch(first + done, config.micro_batch_size()));
+  return all;
 }
 
-// Mixup's weight and partners for one piece of a step; the same ones whenever that step is taken.
-Mix draw_mix(const TrainConfig& config, int64_t step, int64_t piece, int64_t sequences, c10::Device device) {
-  std::seed_seq words{config.seed, static_cast<uint64_t>(step), static_cast<uint64_t>(piece)};
-  std::mt19937_64 random(words);
+// Mixup's weight and partners for one micro-batch of a step; the same ones whenever that step is taken.
+Mix draw_mix(const TrainConfig& config, int64_t step, int64_t micro_batch, int64_t sequences, c10::Device device) {
+  std::seed_seq seeds{config.seed, static_cast<uint64_t>(step), static_cast<uint64_t>(micro_batch)};
+  std::mt19937_64 random(seeds);
   std::gamma_distribution<double> gamma(config.mixup);
   const double a = gamma(random), b = gamma(random);
   std::vector<int64_t> partner(static_cast<size_t>(sequences));
@@ -61,27 +61,27 @@ StepResult take_step(Model& model, torch::optim::Optimizer& optimizer, const Bat
                      const TrainConfig& config, int64_t step, c10::Device device, bool measure) {
   if (measure) wait_for(device);
   const auto start = Clock::now();
-  const std::vector<Batch> pieces = pieces_of(batches, config, step);
+  const std::vector<Batch> micro_batches = micro_batches_of(batches, config, step);
   int64_t predicted = 0;
-  for (const Batch& piece : pieces) predicted += piece.predicted();
+  for (const Batch& batch : micro_batches) predicted += batch.predicted();
 
   StepResult result;
   result.loss = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
   optimizer.zero_grad();
-  for (size_t k = 0; k < pieces.size(); ++k) {
-    const Batch piece = pieces[k].to(device);
+  for (size_t k = 0; k < micro_batches.size(); ++k) {
+    const Batch batch = micro_batches[k].to(device);
     Mix mix;
-    if (config.mixup > 0) mix = draw_mix(config, step, static_cast<int64_t>(k), piece.sequences(), device);
+    if (config.mixup > 0) mix = draw_mix(config, step, static_cast<int64_t>(k), batch.sequences(), device);
     at::Tensor loss;
     {
       const Precision precision(device, config.precision == "bf16");
-      const Loss sums = model.loss(piece, config.mixup > 0 ? &mix : nullptr);
+      const Loss sums = model.loss(batch, config.mixup > 0 ? &mix : nullptr);
       loss = sums.tokens / static_cast<double>(predicted);
       result.loss += loss.detach();
       if (sums.next.defined()) loss = loss + sums.next / static_cast<double>(config.batch);
     }
     loss.backward();
-    result.tokens += piece.tokens();
+    result.tokens += batch.tokens();
   }
   const at::NoGradGuard no_grad;
   result.grad_norm = clip(gradients_of(model), config.clip);

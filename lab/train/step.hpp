@@ -1,4 +1,4 @@
-// One step of training: the batch in pieces through the model and back, clipping, the optimizer.
+// One step of training: the batch in micro-batches through the model and back, clipping, the optimizer.
 #pragma once
 
 #include <torch/optim/optimizer.h>

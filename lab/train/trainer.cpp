@@ -85,10 +85,10 @@ class Run {
   int64_t step_ = 0;                              // done so far
   int64_t saved_ = -1;                            // the last one in a checkpoint
   std::optional<Evaluation> evaluation_;
-  int64_t evaluated_ = -1;  // when
+  int64_t evaluated_ = -1;  // the step of evaluation_
   Clock::time_point logged_at_ = Clock::now();
   int64_t logged_ = 0, tokens_since_ = 0;
-  double aside_ = 0;  // seconds of evaluations and checkpoints since the last entry
+  double untimed_ = 0;  // seconds of evaluations and checkpoints since the last entry
   double loss_ = 0, tokens_per_second_ = 0, optimizer_share_ = 0;
 };
 
@@ -148,7 +148,7 @@ RunEnd Run::train() {
       expect_finite(result);
       const auto reached = Clock::now();
       begin();
-      aside_ += std::chrono::duration<double>(Clock::now() - reached).count();
+      untimed_ += std::chrono::duration<double>(Clock::now() - reached).count();
     }
     if (logged) log(result);
     const auto begun = Clock::now();
@@ -158,7 +158,7 @@ RunEnd Run::train() {
                              evaluation_->loss, evaluation_->perplexity, 100 * evaluation_->accuracy));
     }
     if (last || (config_.checkpoint_every > 0 && step_ % config_.checkpoint_every == 0)) save();
-    aside_ += std::chrono::duration<double>(Clock::now() - begun).count();
+    untimed_ += std::chrono::duration<double>(Clock::now() - begun).count();
     line.update(step_, fmt::format("step {}  loss {:.3f}  {} tokens/s  optimizer {:.0f} %  {}", step_, loss_,
                                    count_text(tokens_per_second_), 100 * optimizer_share_,
                                    count_text(static_cast<double>(peak_memory(device_)), 1024)));
@@ -189,7 +189,7 @@ void Run::log(const StepResult& result) {
   const double rate = config_.lr * rate_factor(config_, step_), norm = result.grad_norm.item<double>();
   metrics_->append({{"step", step_}, {"loss", loss_}, {"lr", rate}, {"grad_norm", norm}});
   const auto now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - logged_at_).count() - aside_;
+  const double seconds = std::chrono::duration<double>(now - logged_at_).count() - untimed_;
   const auto steps = static_cast<double>(step_ - logged_);
   tokens_per_second_ = static_cast<double>(tokens_since_) / seconds;
   optimizer_share_ = result.optimizer_seconds / result.seconds;
@@ -207,12 +207,12 @@ void Run::log(const StepResult& result) {
   logged_at_ = now;
   logged_ = step_;
   tokens_since_ = 0;
-  aside_ = 0;
+  untimed_ = 0;
 }
 
 void Run::evaluate_now() {
-  evaluation_ =
-      evaluate(*model_, *validation_, config_.eval_sequences, config_.piece(), device_, config_.precision == "bf16");
+  evaluation_ = evaluate(*model_, *validation_, config_.eval_sequences, config_.micro_batch_size(), device_,
+                         config_.precision == "bf16");
   evaluated_ = step_;
   if (!std::isfinite(evaluation_->perplexity)) diverged(fmt::format("the validation loss is {}", evaluation_->loss));
   nlohmann::ordered_json entry = {{"step", step_},
@@ -231,7 +231,7 @@ void Run::evaluate_now() {
 }
 
 void Run::save() {
-  // A checkpoint of broken weights would push out good ones.
+  // A checkpoint of broken weights would take the place of good ones.
   for (const auto& parameter : model_->named_parameters()) {
     if (!std::isfinite(parameter.value().detach().sum().item<double>()))
       diverged(fmt::format("{} is no longer finite", parameter.key()));
@@ -250,7 +250,7 @@ void Run::save() {
                            {"accuracy", evaluation_->accuracy},
                            {"next_loss", evaluation_->next_loss},
                            {"tokens", evaluation_->tokens}};
-    if (evaluated_ == step_) about[kMetric] = evaluation_->loss;  // what the best checkpoint has least of
+    if (evaluated_ == step_) about[kMetric] = evaluation_->loss;  // the best checkpoint has the least
   }
   save_snapshot(lock_, step_, *model_, *optimizer_, config_, dataset_.tokenizer_file(), device_, about);
   saved_ = step_;

@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ PROGRAM = Path(os.environ.get("CAME_LAB", ROOT / "build" / "bin")) / "came-lab"
 # Small enough for a second a run, and all that a run has: warm-up, evaluations, checkpoints, dropout.
 SMALL = ["--steps", "24", "--batch", "4", "--micro-batch", "2", "--length", "32", "--dropout", "0.1", "--warmup", "4",
          "--eval-every", "6", "--eval-sequences", "8", "--checkpoint-every", "4", "--log-every", "1", "--threads", "1"]
+ARGUMENTS = ["train", "gpt2-tiny", "--optimizer", "came", *SMALL]
 
 
 def lab(*arguments, check=True, **options):
@@ -31,6 +33,20 @@ def complaint(*arguments, **options):
     assert sum(line.startswith("came-lab: ") for line in lines) == 1, done.stderr
     assert "  in " not in done.stderr and "Exception raised" not in done.stderr, done.stderr
     return lines[-1].removeprefix("came-lab: ")
+
+
+def begin(dataset, run, *more):
+    """A run that goes on while the test does."""
+    return subprocess.Popen([PROGRAM, *ARGUMENTS, "--data", str(dataset), "--out", str(run), *map(str, more)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_checkpoint(run, step):
+    for _ in range(2000):
+        if (run / "checkpoints" / f"step-{step:08d}").exists():
+            return
+        time.sleep(0.005)
+    raise AssertionError("no checkpoint")
 
 
 @pytest.fixture(scope="session")

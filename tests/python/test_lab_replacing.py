@@ -10,12 +10,11 @@ import time
 import pytest
 
 pytest.importorskip("torch")
-from lab import PROGRAM, ROOT, SMALL, checkpoints, complaint, contents, dataset, lab, metrics, result, weights  # noqa: F401
+from lab import (ARGUMENTS, PROGRAM, ROOT, SMALL, checkpoints, complaint, contents, dataset, lab, metrics,  # noqa: F401
+                 result, weights)
 
 if not PROGRAM.exists():
     pytest.skip("came-lab is not built", allow_module_level=True)
-
-ARGUMENTS = ["train", "gpt2-tiny", "--optimizer", "came", *SMALL]
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,9 @@ INSTANTIATE_TEST_SUITE_P(All, LabLoss, testing::ValuesIn(families()), [](const a
 
 // Sums of some 60 terms in f32 in two orders: below 60 roundoffs of 2^-24 of the sum, each term's own ones included.
 constexpr double kSum = 120 * 0x1p-24;
-// Gradients are longer sums through some layers; roundings add up as roots, and 1e-5 is 170 of them.
-constexpr double kGradient = 1e-5;
+// Gradients are compared in f64, where other orders of sums show at 2^-53.  Only scores of next sentences are in f32:
+// 16 roundings of 2^-24.
+constexpr double kGradient = 0x1p-20;
 
 TEST_P(LabLoss, IsTheCrossEntropyOfTheLogitsAtThePositions) {
   at::Tensor scores = model_->logits(batch_).flatten(0, 1);
@@ -42,6 +43,7 @@ TEST_P(LabLoss, CountsCorrectTokensInEvalModeAlone) {
 }
 
 TEST_P(LabLoss, AndItsGradientsAreSumsOverThePiecesOfABatch) {
+  model_->to(at::kDouble);
   auto pieces = gradients(*model_, piece_of(batch_, 0, 2));
   for (const auto& [name, gradient] : gradients(*model_, piece_of(batch_, 2, 3))) pieces.at(name) += gradient;
   const double sum = total(model_->loss(piece_of(batch_, 0, 2))) + total(model_->loss(piece_of(batch_, 2, 3)));
@@ -64,6 +66,7 @@ TEST_P(LabLoss, OfAMixWithLambda1IsTheOneWithout) {
 }
 
 TEST_P(LabLoss, OfAMixWithLambda0IsThatOfThePartners) {
+  model_->to(at::kDouble);
   const Mix mix{0, at::tensor({2, 0, 1, 4, 3}, at::kLong)};
   // The sum over all sequences is the same whatever their order, if each meets its own targets.
   const auto expected = gradients(*model_, batch_), found = gradients(*model_, batch_, &mix);
@@ -104,6 +107,26 @@ TEST(LabMixup, MixesEachRowWithItsPartners) {
   const Mix mix{0.25, at::tensor({1, 2, 0}, at::kLong)};
   EXPECT_TRUE(same_bits(lab::mixed(x, &mix), at::tensor({1.75, 3.5, 1.75}).view({3, 1})));
   EXPECT_TRUE(same_bits(lab::mixed(x, nullptr), x));
+}
+
+// The sums are exact.
+TEST(LabMixup, WeighsTheLossesOfBothTargetsByLambda) {
+  Batch batch;
+  batch.input = at::zeros({2, 2}, at::kLong);
+  batch.targets = at::tensor({1, 2, 4, 8}, at::kLong);
+  batch.next = at::tensor({0, 1}, at::kLong);
+  const at::Tensor places = at::tensor({1.0, 16.0, 64.0, 256.0}), pairs = at::tensor({1.0, 4.0});
+  const auto loss = [&](const Batch& wanted) {
+    return Loss{(places * wanted.targets).sum(), (pairs * wanted.next).sum(), wanted.targets[0]};
+  };
+  const double own = 1 + 2 * 16 + 4 * 64 + 8 * 256, partners = 4 + 8 * 16 + 1 * 64 + 2 * 256;
+  for (const double lambda : {0.25, 0.5, 1.0, 0.0}) {
+    const Mix mix{lambda, at::tensor({1, 0}, at::kLong)};
+    const Loss found = lab::mixed_loss(batch, &mix, loss);
+    EXPECT_EQ(found.tokens.item<double>(), lambda * own + (1 - lambda) * partners) << lambda;
+    EXPECT_EQ(found.next.item<double>(), lambda * 4 + (1 - lambda) * 1) << lambda;
+    EXPECT_EQ(found.correct.item<int64_t>(), lambda == 0 ? 4 : 1) << lambda;
+  }
 }
 
 TEST_P(LabLoss, RefusesAMixThatDoesNotFit) {
