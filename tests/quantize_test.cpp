@@ -41,6 +41,19 @@ TEST(Codes, AreTheNearestThereAre) {
   }
 }
 
+// 2^-21 beside a middle is more than two roundings of 2^-24 and that of the number itself.
+TEST(Codes, ChangeAtTheMiddleBetweenTwoValues) {
+  for (const int levels : {kLevelsInt8, kLevelsInt4}) {
+    for (const float scale : {1.0F, 0.3F, 7e-20F, 3e20F}) {
+      for (int k = 0; k < levels; ++k) {
+        const double middle = (double(k) * k + k + 0.5) / (double(levels) * levels) * double(scale);
+        EXPECT_EQ(encode(static_cast<float>(middle * (1 - 0x1p-21)), scale, levels), k) << scale;
+        EXPECT_EQ(encode(static_cast<float>(-middle * (1 + 0x1p-21)), scale, levels), -k - 1) << scale;
+      }
+    }
+  }
+}
+
 TEST(Codes, KeepZerosExtremesAndSigns) {
   for (const int levels : {kLevelsInt8, kLevelsInt4}) {
     EXPECT_EQ(encode(0.0F, 2.5F, levels), 0);
