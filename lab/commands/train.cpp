@@ -197,15 +197,8 @@ void resume(TrainArguments& given) {
 void add_train(CLI::App& program) {
   CLI::App* command = program.add_subcommand("train", "Train a model");
   auto given = std::make_shared<TrainArguments>();
-  command->footer(fmt::format(
-      "Models: {}
-      Optimizers
-      : {}
-
-        {} ", fmt::join(model_names(), ",
-        "),
-        fmt::join(optimizer_names(), ", "),
-        kTrainExample));
+  command->footer(fmt::format("Models: {}\nOptimizers: {}\n\n{}", fmt::join(model_names(), ", "),
+                              fmt::join(optimizer_names(), ", "), kTrainExample));
   for_each_field(given->values, [&](const char* section, const char* key, auto& field, const char* explanation) {
     const bool positional = std::string_view(key) == "model";
     const std::string flag = positional ? "model" : flag_of(key);
