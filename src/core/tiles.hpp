@@ -23,8 +23,9 @@ struct Tiling {
   bool reduces_in_place = false;
 };
 
-/// Appends the tiles of a tensor to the plan, and gives each its partials in the workspace, of so many doubles so far.
-void add_tiles(Plan& plan, int64_t tensor, const Tiling& tiling, int64_t& workspace);
+/// Appends the tiles of a tensor to the plan, and gives each its partials in the workspace, which has so many doubles
+/// so far.
+void add_tiles(Plan& plan, int64_t index, const Tiling& of_backend, int64_t& workspace);
 
 /// Where no worker owns the columns, a number that follows from each column's statistics waits for all tiles.
 void add_column_multipliers(Tensor& tensor, const Descriptor& optimizer, int64_t& workspace);
