@@ -79,7 +79,7 @@ def _bf16(word: str, momentum: str, **options) -> Subject:
 
 
 def _came_moves(shapes: list[list[int]]) -> float:
-    """Where matrices stay on the chip: docs/performance.md.  Per parameter, on average."""
+    """Resident matrices: docs/cuda.md.  Per parameter, on average."""
     streamed, kept = bytes_moved("came", "f32", "f32"), 20
     device = torch.cuda.get_device_properties(0) if torch.cuda.is_available() else None
     if device is None or device.multi_processor_count < 128 or device.shared_memory_per_multiprocessor < 228 << 10:

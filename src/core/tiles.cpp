@@ -1,4 +1,4 @@
-// One function for each rule by which a tensor is cut.  "Measured" is on one H200: docs/performance.md.
+// One function for each rule by which a tensor is cut.  "Measured" is on one H200: docs/experiments.md.
 #include "core/tiles.hpp"
 
 #include <algorithm>

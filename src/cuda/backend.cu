@@ -167,7 +167,7 @@ class Call {
     args_.split = plan_.find(PhaseKind::moments) >= 0 || plan_.find(PhaseKind::momentum) >= 0 ? 1 : 0;
   }
 
-  /// Matrices that stay on the chip take all their phases with the last one.  Phases that come one by one have work of
+  /// Resident matrices take all their phases with the last one.  Phases that come one by one have work of
   /// the caller between them, which may hold part of the device: then blocks do not wait for each other.
   void run_residents(bool whole) {
     if (tables_.residents == nullptr) return;
@@ -358,7 +358,7 @@ const Backend& cuda_backend() {
   static constexpr Backend backend{
       .name = "cuda",
       .device = CAME_DEVICE_CUDA,
-      // Tiles of 128 rows at least took 3.04 ms of a step where those of 256 took 2.86: docs/performance.md.
+      // Tiles of 128 rows at least took 3.04 ms of a step where those of 256 took 2.86: docs/experiments.md.
       .tiling = {.elements = int64_t{1} << 15,
                  .cols = int64_t{1} << 15,
                  .least = 256,

@@ -48,7 +48,7 @@ __device__ bool is_wanted(int power, Algorithm algorithm, const came_options& o)
   return algorithm == Algorithm::adam || algorithm == Algorithm::adamw || algorithm == Algorithm::lamb;
 }
 
-/// What blocks that keep a matrix on the chip, or take a vector, must know of it.
+/// What blocks that keep a resident matrix, or take a vector, must know of it.
 template <class Pointer>
 __device__ void write_sheet(const Args& a, const TensorTable& t, const came_options& o, const Scalars& s, int64_t k,
                             const Pointer& pointer) {

@@ -186,7 +186,7 @@ int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
   return static_cast<int32_t>(2 * t.cols * number * teams);
 }
 
-/// Does a matrix stay on the chip during a step?  Depends on nothing but itself.
+/// Is a matrix resident during a step?  Depends on nothing but itself.
 bool is_resident(const core::Plan& plan, const TensorTable& t) {
   constexpr int64_t kNarrowest = 512;
   constexpr int64_t kWidest = 4096;
@@ -215,7 +215,7 @@ bool is_flat(const core::Plan& plan, const TensorTable& t) {
   return kind != Kind::any64 && (kind != Kind::any32 || t.contiguous) && (t.batch == 1 || t.rows == t.whole_rows);
 }
 
-/// Has a multiprocessor memory for two blocks that take strips?  Without a device, as the largest have.
+/// Has an SM memory for two blocks that take strips?  Without a device, as the largest have.
 bool has_memory(int device) {
   int memory = 0;
   if (cudaDeviceGetAttribute(&memory, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device) != cudaSuccess) {

@@ -1,6 +1,6 @@
-// CAME on matrices that stay on the chip: each block takes a piece of a matrix through all three visits and keeps its
+// CAME on resident matrices: each block takes a piece of a matrix through all three visits and keeps its
 // gradient, then its momentum, in shared memory and registers.  Bytes per parameter: G + 2M + 2P.
-// docs/algorithms.md, equations (5) to (13); docs/performance.md, "Matrices that stay on the chip".
+// docs/algorithms.md, equations (5) to (13); docs/cuda.md, "Resident matrices".
 //
 // Blocks of one matrix run side by side and wait for each other twice per reduction: once until every piece has left
 // its sums per column, once until every piece has finished its share of the columns.  Waves of matrices take turns in

@@ -1,4 +1,4 @@
-// Matrices that stay on the chip during a step of CAME: how they are cut into pieces, and in which order blocks take
+// Matrices that are resident during a step of CAME: how they are cut into pieces, and in which order blocks take
 // those.  Only on a device that has room for all blocks at once; on others nothing stays, and came.cu has all matrices.
 #pragma once
 
@@ -78,7 +78,7 @@ enum class Stage : int32_t { statistics, squares, momentum, instability, apply }
 /// sums are added up, and so asks for nothing that may change, such as whether blocks may be launched side by side.
 bool has_room(int device);
 
-/// Pieces of the matrices that stay on the chip: large ones, then waves.
+/// Pieces of the resident matrices: large ones, then waves.
 std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorTable>& tensors);
 
 /// Has a device room for the blocks of all teams side by side? Without one, as on those that have.  It decides how sums

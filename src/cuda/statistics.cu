@@ -1,5 +1,5 @@
 // CAME and Adafactor: averages of the squared gradient over rows and columns, and what the RMS of the update follows
-// from. docs/algorithms.md, equations (5) to (8), "Three visits".  Reads G bytes per parameter.
+// from. docs/algorithms.md, equations (5) to (8), "Three passes".  Reads G bytes per parameter.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/squares.cuh"
 

@@ -24,7 +24,7 @@ inline constexpr int kKinds = 8;
 constexpr bool needs_alignment(Kind kind) { return kind < Kind::any32; }
 
 /// How a whole step takes a tensor: phase by phase, or through all phases in one launch, as a vector or a matrix that
-/// stays on the chip.
+/// is resident.
 enum class Way : int32_t { phases, vector, resident };
 inline constexpr int kWays = 3;
 
@@ -82,7 +82,7 @@ struct TensorTable {
   DType dtype, grad_dtype, momentum_dtype, second_dtype;
   Owner owner;
   bool factored, sharded, per_matrix;
-  bool resident;    ///< Stays on the chip during a step.
+  bool resident;    ///< Stays in shared memory and registers during a step.
   bool vector;      ///< Taken through a step in one launch.
   bool flat;        ///< Taken in chunks: nothing depends on rows and columns.
   bool strips;      ///< Rows are taken in strips by the visits that reduce.
@@ -131,7 +131,7 @@ struct Scalars {
   int16_t unaligned;  ///< Taken by those of `any32` instead, since an address is not aligned.
 };
 
-/// What a step says of a matrix that stays on the chip, or of a vector, as blocks read it: numbers of f64, addresses,
+/// What a step says of a resident matrix, or of a vector, as blocks read it: numbers of f64, addresses,
 /// whole numbers.
 enum class Word : int32_t {
   param,
@@ -246,7 +246,7 @@ struct Args {
   unsigned long long* agreements;  ///< Per tensor.
   double* sums;                    ///< Of tiles of shared vectors.
   unsigned* turns;                 ///< Of waves.
-  Sheet* sheets;                   ///< Per tensor, of those that stay on the chip and of vectors;
+  Sheet* sheets;                   ///< Per tensor, of resident matrices and of vectors;
   MomentsSheet* moments;           ///< likewise, of those that are taken in chunks.
   double* reductions;
   ScalarTable found_inf, grad_scale, lr, step;
@@ -300,9 +300,9 @@ class Tables {
   const VectorTable* vectors = nullptr;
   int64_t block_count = 0;
   int64_t vector_count = 0;
-  bool vectors_beside = false;  ///< Matrices that stay on the chip.
+  bool vectors_beside = false;  ///< Resident matrices.
 
-  // Matrices that stay on the chip: resident.hpp.
+  // Resident matrices: resident.hpp.
   std::unique_ptr<const Residents> residents;
   const PieceTable* pieces = nullptr;
   int64_t soon_bytes = 0;  ///< From `vectors` on: all of those, and the first pieces.

@@ -1,4 +1,4 @@
-// How many blocks take matrices that stay on the chip.
+// How many blocks take resident matrices.
 #pragma once
 
 namespace came::cuda {
@@ -6,7 +6,7 @@ namespace came::cuda {
 /// Blocks that run side by side in a team, and pieces of a matrix that one takes.
 inline constexpr int kMostPieces = 128;
 
-/// Teams: as many as a multiprocessor holds blocks.
+/// Teams: as many as an SM holds blocks.
 inline constexpr int kTeams = 2;
 
 /// Blocks that share vectors and wait for each other, in a launch of others that do not: far fewer than a device has

@@ -4,7 +4,7 @@
 //
 // A step has hundreds of vectors and they hold next to nothing: what they cost is the waiting for one load after the
 // other.  Hence all are sent for at once.  Blocks that share a vector wait for each other; they are few, and the
-// longest vectors begin first.  Where matrices stay on the chip, vectors take the places of the blocks that end first.
+// longest vectors begin first.  Where matrices are resident, vectors take the places of the blocks that end first.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/notes.cuh"
 #include "cuda/device/update.cuh"

@@ -1,4 +1,4 @@
-// Which blocks take which matrices that stay on the chip, and in which order.
+// Which blocks take which resident matrices, and in which order.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

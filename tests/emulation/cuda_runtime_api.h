@@ -132,7 +132,7 @@ struct Emulated {
 };
 Emulated& emulated();
 
-/// On a multiprocessor.
+/// On an SM.
 int blocks_that_fit(size_t bytes);
 }  // namespace came::test
 template <class Kernel>

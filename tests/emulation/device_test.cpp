@@ -44,7 +44,7 @@ TEST_F(EmulatedDevice, RefusesAPlanWhoseBlocksNeedMoreMemoryThanItHas) {
                "the device takes at most 49152");
 }
 
-/// Matrices that stay on the chip, one of them in more pieces than it has room for at once, and others.
+/// Resident matrices, one of them in more pieces than it has room for at once, and others.
 std::vector<TensorSpec> resident_specs() {
   std::vector<TensorSpec> list;
   for (const Sizes& shape : std::vector<Sizes>{{270, 512}, {70, 1024}, {230, 1024}, {37, 2048}, {64, 64}, {301}}) {

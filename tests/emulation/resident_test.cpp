@@ -1,4 +1,4 @@
-// Matrices that stay on the chip, on the host: the kernels of src/cuda/device/residents.cuh beside the equations in
+// Resident matrices, on the host: the kernels of src/cuda/device/residents.cuh beside the equations in
 // f64, side by side and one launch after the other, in many orders.
 #include <gtest/gtest.h>
 

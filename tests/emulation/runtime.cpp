@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kAllMemory = size_t{64} << 30;
 constexpr size_t kAlignment = 256;
 
-// Of a multiprocessor and of a block.
+// Of an SM and of a block.
 constexpr size_t kSharedMemory = size_t{228} << 10;
 constexpr size_t kReserved = 1024;
 constexpr size_t kUnasked = size_t{48} << 10;

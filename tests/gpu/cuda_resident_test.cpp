@@ -1,4 +1,4 @@
-// Matrices that stay on the chip during a step of CAME: near the reference, and the same bits whether their blocks run
+// Matrices that are resident during a step of CAME: near the reference, and the same bits whether their blocks run
 // side by side or one launch after the other, aligned or not, together or one by one.  CudaBits has graphs and scalars.
 #include "cuda/resident.hpp"
 

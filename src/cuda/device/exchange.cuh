@@ -1,4 +1,4 @@
-// What the blocks of a matrix that stays on the chip leave for each other: sums per column, factors of columns, and
+// What the blocks of a resident matrix leave for each other: sums per column, factors of columns, and
 // numbers of each block.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What blocks that keep a piece of a matrix on the chip hold, and what they know of their matrix.
+// What blocks that keep a piece of a resident matrix hold, and what they know of their matrix.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The kernels of matrices that stay on the chip: blocks, waves and turns.
+// The kernels of resident matrices: blocks, waves and turns.
 #pragma once
 
 #include <type_traits>

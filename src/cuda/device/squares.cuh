@@ -1,5 +1,5 @@
 // Squared gradients of a part: averages over what a team owns, and sums of the rest, plain and weighted.
-// docs/algorithms.md, equations (5) and (6), "Three visits".
+// docs/algorithms.md, equations (5) and (6), "Three passes".
 #pragma once
 
 #include "cuda/device/update.cuh"

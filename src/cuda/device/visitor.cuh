@@ -1,4 +1,4 @@
-// The visits of a block to a piece of a matrix that stays on the chip: docs/algorithms.md, equations (5) to (13).
+// The visits of a block to a piece of a resident matrix: docs/algorithms.md, equations (5) to (13).
 #pragma once
 
 #include "cuda/device/exchange.cuh"
