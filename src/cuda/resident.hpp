@@ -81,8 +81,8 @@ bool has_room(int device);
 /// Pieces of the resident matrices: large ones, then waves.
 std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorTable>& tensors);
 
-/// Has a device room for the blocks of all teams side by side? Without one, as on those that have.  It decides how sums
-/// are added up, and so asks for nothing that may change, such as whether blocks may be launched side by side.
+/// Can all blocks of all teams run side by side, and does the environment want it?  Decides how they are launched, not
+/// what they compute.  Asks for the kernels of resident matrices, whichever way they are launched.
 bool fits_the_chip();
 
 /// All matrices whose addresses are aligned.
