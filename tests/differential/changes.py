@@ -95,7 +95,8 @@ def _clear(side, change):
 def _replace_slot(side, change):
     slot, _ = _slot(side, change[1])
     if slot:
-        side.optimizer.state[side.params[change[1] % len(side.params)]] = {n: v.clone() for n, v in slot.items()}
+        copies = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in slot.items()}  # `_counter` leaves numbers
+        side.optimizer.state[side.params[change[1] % len(side.params)]] = copies
 
 
 def _counter(side, change):
