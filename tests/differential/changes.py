@@ -56,7 +56,8 @@ def _set(slot, name, change):
 
 def _resize(slot, name, change):
     storage = slot[name].untyped_storage()
-    if storage.resizable():  # one that was read from a file may not be
+    # One that was read from a file may not be resizable, and torch 2.13 itself crashes on a shared one.
+    if storage.resizable() and not storage.is_shared():
         storage.resize_(2 * storage.nbytes() + 4096)
 
 
