@@ -8,7 +8,7 @@ has hundreds of tensors.
 from functools import lru_cache
 from numbers import Real
 from operator import attrgetter, is_
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from .arguments import real
 from .layout import Layout
 from .lender import Borrower, Lender, chosen
 from .library import loads
+from .sharding import is_dtensor
 from .state import Slot, Watch, lacking
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
@@ -73,7 +74,8 @@ class Gradients(NamedTuple):
     placed: bool = False  # their addresses are in the table already, and sound
 
 
-def _spec(member: Member) -> native.Spec:
+def spec(member: Member) -> native.Spec:
+    """A parameter as libcame sees it."""
     param, grad = member.param, member.param.grad
     for what, tensor in (("parameter", param), ("gradient", grad)):
         if tensor is not None and tensor.dtype not in _FLOATS:
@@ -82,9 +84,8 @@ def _spec(member: Member) -> native.Spec:
     return native.Spec(tuple(param.shape), DTYPES[param.dtype], grad_dtype, member.group, member.name, member.id)
 
 
-def check_gradient(member: Member, owner: str) -> None:
-    """Raises for a gradient that no optimizer here can take."""
-    param, grad = member.param, member.param.grad
+def check_gradient(member: Member, owner: str, param: Tensor, grad: Optional[Tensor]) -> None:
+    """Raises for a gradient that no optimizer here can take; both as they lie on this rank."""
     if grad is None:
         return
     if grad.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
@@ -104,7 +105,8 @@ def check_state(owner: str, member: Member, wanted: native.State, have: Any, dev
     label = f"{owner}: state {wanted.name} of {member}"
     if not isinstance(have, Tensor):
         raise TypeError(f"{label} is {have!r} ({type(have).__name__}), expected a tensor")
-    memory.check(have, label)
+    if not is_dtensor(have):
+        memory.check(have, label)
     both_float = have.dtype in _FLOATS and wanted.dtype in map(DTYPES.get, _FLOATS)
     same_kind = both_float or DTYPES.get(have.dtype) == wanted.dtype
     if tuple(have.shape) != wanted.shape or not same_kind or have.device != device:
@@ -139,19 +141,18 @@ class Binding:
         kernels: bool,
     ) -> None:
         self.owner, self.members, self.options, self.kernels = owner, list(members), list(groups), kernels
-        self.params = [member.param for member in members]
+        self.params = self._read_params()
         self.device = self.params[0].device
         on_cuda = kernels and self.device.type == "cuda"
-        for member in members:
-            memory.check(member.param, f"{owner}: {member}")
-            check_gradient(member, owner)
-        self.specs = [_spec(member) for member in members]
+        self._check_members()
+        self.specs = [self._spec(member) for member in members]
         self.plan: Any = self._make_plan(groups, on_cuda) if kernels else Layout(groups, self.specs)
         self.planned = list(groups)
         self.slots = self._bind_slots(state)
         self.states = self._bind_state()
         self.steps = self._bind_steps(torch.device("cpu") if not on_cuda else self.device)
         self._lends = chosen(lender())
+        self._shapes = [tuple(param.shape) for param in self.params]
         self._grad_kinds = [(p.shape, getattr(torch, str(s.grad_dtype)), p.device) for p, s in zip(self.params, self.specs)]
         self._param_data: Optional[List[int]] = []  # addresses, unless they are in the table already
         self._layout: Optional[List[Any]] = None
@@ -159,7 +160,41 @@ class Binding:
         self._borrower: Optional[Borrower] = None
         if kernels:
             self._bind_call()
-            self._borrower = Borrower.of(self._lends, self.call, self.params)
+            self._borrower = self._make_borrower()
+
+    # ---- what a parameter that is split over ranks has otherwise: sharding/binding.py ----------------
+
+    def _read_params(self) -> List[Tensor]:
+        """What kernels read and write."""
+        return [member.param for member in self.members]
+
+    def _read_gradients(self) -> List[Optional[Tensor]]:
+        return list(map(_grad, self.params))
+
+    def _check_members(self) -> None:
+        for member in self.members:
+            memory.check(member.param, f"{self.owner}: {member}")
+            check_gradient(member, self.owner, member.param, member.param.grad)
+
+    def _spec(self, member: Member) -> native.Spec:
+        return spec(member)
+
+    def _bind_tensor(self, member: Member, wanted: native.State, have: Any) -> Tuple[Tensor, Tensor]:
+        """The entry of a slot and what kernels read and write of it; zeros where there is none."""
+        dtype = getattr(torch, wanted.dtype)
+        if have is None:
+            have = torch.zeros(wanted.shape, dtype=dtype, device=self.device)
+        check_state(self.owner, member, wanted, have, self.device)
+        if have.dtype != dtype or not have.is_contiguous() or have.is_neg():
+            have = have.to(dtype).contiguous().resolve_neg()
+        return have, have
+
+    def _make_borrower(self) -> Optional[Borrower]:
+        return Borrower.of(self._lends, self.call, self.params)
+
+    def _launch(self, stream: Optional[int], checked: bool) -> None:
+        """Runs the step that `call` describes."""
+        self.call.run(stream, checked)
 
     # ---- binding -------------------------------------------------------------------------------------
 
@@ -186,14 +221,14 @@ class Binding:
 
     def install(self, state: Dict[Tensor, Any]) -> None:
         """Puts the slots into the optimizer's state, which is unchanged until then."""
-        for k, (param, made) in enumerate(zip(self.params, self.slots)):
-            slot = state.get(param)
+        for k, (member, made) in enumerate(zip(self.members, self.slots)):
+            slot = state.get(member.param)
             if isinstance(slot, Slot):  # the program may hold it
                 slot.update(made)
                 slot.complete = made.complete
                 self.slots[k] = slot
             else:
-                slot = state[param] = made
+                state[member.param] = made
         self._watch = Watch(self._lends, self.slots, self.states, self.steps)
 
     def _bind_state(self) -> List[Tensor]:
@@ -201,14 +236,8 @@ class Binding:
         made = []
         for wanted in self.plan.states:
             member, slot = self.members[wanted.tensor], self.slots[wanted.tensor]
-            dtype = getattr(torch, wanted.dtype)
-            have = slot.get(wanted.name)
-            if have is None:
-                have = slot[wanted.name] = torch.zeros(wanted.shape, dtype=dtype, device=self.device)
-            check_state(self.owner, member, wanted, have, self.device)
-            if have.dtype != dtype or not have.is_contiguous() or have.is_neg():
-                have = slot[wanted.name] = have.to(dtype).contiguous().resolve_neg()
-            made.append(have)
+            slot[wanted.name], held = self._bind_tensor(member, wanted, slot.get(wanted.name))
+            made.append(held)
         return made
 
     def _bind_steps(self, device: torch.device) -> Tensor:
@@ -298,8 +327,8 @@ class Binding:
             return False
         if layout == self._layout:
             return True
-        for param, spec in zip(self.params, self.specs):
-            if tuple(param.shape) != spec.shape or DTYPES.get(param.dtype) != spec.dtype or param.device != self.device:
+        for param, shape, spec in zip(self.params, self._shapes, self.specs):
+            if tuple(param.shape) != shape or DTYPES.get(param.dtype) != spec.dtype or param.device != self.device:
                 return False
         if any(memory.kind(param) for param in self.params) or not memory.are_whole(self.params):
             return False
@@ -309,7 +338,7 @@ class Binding:
 
     def _gradients(self) -> Optional[Gradients]:
         """Gradients of all parameters; None if their types are no longer those that were bound."""
-        grads = list(map(_grad, self.params))
+        grads = self._read_gradients()
         try:
             if all(map(_is_contiguous, grads)) and list(map(_kind, grads)) == self._grad_kinds and memory.are_whole(grads):
                 if not self.kernels or not _any_negated(grads):
@@ -319,7 +348,7 @@ class Binding:
         for k, (member, grad) in enumerate(zip(self.members, grads)):
             if grad is None:
                 continue
-            check_gradient(member, self.owner)
+            check_gradient(member, self.owner, self.params[k], grad)
             if grad.dtype != self._grad_kinds[k][1]:
                 return None
             grads[k] = grad.resolve_neg().contiguous()
@@ -356,7 +385,7 @@ class Binding:
         kept = [self._set_scalar("grad_scale", grad_scale), self._set_scalar("found_inf", found_inf)]
         stream = self._stream()
         self._use_scratch(stream)
-        call.run(stream, checked=placed)
+        self._launch(stream, placed)
         del kept
         for k, copy in copies:
             self.params[k].detach().copy_(copy)

@@ -253,6 +253,11 @@ class Layout:
         views = [[layout.view(k) for k in range(len(self._specs))] for layout in (self, other)]
         return other.states == self.states and views[0] == views[1]
 
+    def batch_dims(self, tensor: int) -> int:
+        """How many dimensions of a parameter count its matrices."""
+        t = self._tensors[tensor]
+        return len(t.shape) - 2 if t.factored and t.last_two else 0
+
     def view(self, tensor: int) -> View:
         """How a parameter is seen."""
         t = self._tensors[tensor]

@@ -64,6 +64,7 @@ class OneByOne:
         gradients = binding.take() if binding is not None and fits else None
         if binding is None or gradients is None:
             owner = type(optimizer).__name__
+            refuse.sharded(member, owner, "stepping one parameter at a time")
             refuse.parameter(member, owner, optimizer.elementwise)
             options = self._options(group)
             alone = [member._replace(group=0)]

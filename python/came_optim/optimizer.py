@@ -13,12 +13,13 @@ from torch import Tensor
 
 from . import checkpoint, loop, native, ops, refuse, scalars
 from .arguments import plain, sequences, shown
-from .binding import Binding, Member, check_gradient
+from .binding import Binding, Member
 from .lender import Roster
 from .library import is_built
 from .modes import KERNEL_DEVICES, MODES, check_fused, check_modes, check_rate
 from .one_by_one import OneByOne
 from .options import COMMON, from_group
+from .sharding import is_dtensor, local
 from .state import Slot
 
 _params = itemgetter("params")
@@ -34,6 +35,8 @@ class Optimizer(torch.optim.Optimizer):
     _bindings: Optional[List[Binding]] = None
     _released: Optional[Any] = None  # came_optim.gradient_release, if it has taken over
     _one_by_one: Optional[OneByOne] = None  # plans of single parameters, once one is stepped alone
+    _ranks: Optional[Any] = None  # sharding.Ranks, once a DTensor was bound
+    _only_makes_state = False  # this step allocates, and does nothing else
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
         given = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
@@ -76,11 +79,11 @@ class Optimizer(torch.optim.Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
-        self._note_ranks()
+        self._note_given()
 
-    def _note_ranks(self) -> None:
+    def _note_given(self) -> None:
         """Dimensions of the group's parameters as the user gave them, to notice wrappers that flatten them."""
-        self._ranks = [max((p.ndim for p in group["params"]), default=0) for group in self.param_groups]
+        self._most_dims = [max((p.ndim for p in group["params"]), default=0) for group in self.param_groups]
         self._given = set(map(id, chain.from_iterable(group["params"] for group in self.param_groups)))
 
     def _check_group(self, group: Dict[str, Any]) -> None:
@@ -115,7 +118,7 @@ class Optimizer(torch.optim.Optimizer):
         self._bindings = None
         if self._one_by_one is not None:
             self._one_by_one.forget()
-        self._note_ranks()
+        self._note_given()
 
     # ---- steps ---------------------------------------------------------------------------------------
 
@@ -182,7 +185,11 @@ class Optimizer(torch.optim.Optimizer):
         return all(param.grad is None for group in self.param_groups for param in group["params"])
 
     def _step(self, grad_scale: Optional[Tensor], found_inf: Optional[Tensor]) -> None:
+        self._only_makes_state = self._asks_for_state()
         bound = self._bound()
+        if self._only_makes_state:
+            self._only_makes_state = False
+            return
         rates = [self._rate(group) for group in self.param_groups]
         for binding, gradients in bound:
             # A single call of the kernels validates itself before it writes.
@@ -190,6 +197,14 @@ class Optimizer(torch.optim.Optimizer):
                 scalars.check(binding, self.param_groups, gradients, rates, grad_scale, found_inf)
         for binding, gradients in bound:
             self._run(binding, gradients, rates, grad_scale, found_inf)
+
+    def _asks_for_state(self) -> bool:
+        """Whether this step can be there for nothing but the state that it allocates, as torch.distributed.checkpoint makes one before
+        it loads: no state yet, a rate of 0 in every group, and gradients that are 0."""
+        if any(self.state.values()) or any(group["lr"] is None or bool(group["lr"] != 0) for group in self.param_groups):
+            return False
+        grads = [local(param.grad) for group in self.param_groups for param in group["params"] if param.grad is not None]
+        return all(grad.layout is torch.strided and not grad.any() for grad in grads)
 
     def _run(self, binding: Binding, *arguments: Any) -> None:
         if binding.kernels:
@@ -269,7 +284,7 @@ class Optimizer(torch.optim.Optimizer):
             self.state is self._bound_state
             and self._roster.matches(*self._objects())
             and (self._same_options() or self._adopt_options())
-            and not any(param.grad is not None for param in self._idle)
+            and not any(self._takes_part(param, self._ranks) for param in self._idle)
         )
 
     def _objects(self) -> List[Any]:
@@ -303,24 +318,38 @@ class Optimizer(torch.optim.Optimizer):
     def _bind(self) -> None:
         """Sorts the parameters that have, or have had, a gradient by device, and by kernels or loop."""
         self._read_groups()
-        for rank, group in zip(self._ranks, self.param_groups):
+        for dims, group in zip(self._most_dims, self.param_groups):
             if not self.elementwise:
-                refuse.replaced(rank, group["params"], self._given, type(self).__name__)
-        flat = chain.from_iterable(map(_params, self.param_groups))
-        self._idle = [p for p in flat if p.grad is None and not self.state.get(p)]
+                refuse.replaced(dims, group["params"], self._given, type(self).__name__)
+        if any(map(is_dtensor, chain.from_iterable(map(_params, self.param_groups)))):
+            bindings = self._bind_on_all_ranks()
+        else:
+            bindings = self._make_bindings(None)
+        for binding in bindings:  # none of them can fail any more
+            binding.install(self.state)
+        self._bindings = bindings
+        self._bound_state, self._roster = self.state, Roster(*self._objects())
+        self._note_options()
+        if self._one_by_one is not None:
+            self._one_by_one.forget()
+
+    def _make_bindings(self, ranks: Optional[Any]) -> List[Binding]:
+        owner = type(self).__name__
         sorts: Dict[Any, List[Member]] = {}
         distinct: Dict[int, Member] = {}  # a parameter given twice is one; torch warns of it when it is given
         for member in self._members():
             distinct.setdefault(id(member.param), member)
+        self._idle = [member.param for member in distinct.values() if not self._takes_part(member.param, ranks)]
         for member in distinct.values():
-            if member.param.grad is None and not self.state.get(member.param):
+            if not self._takes_part(member.param, ranks):
                 continue
-            refuse.parameter(member, type(self).__name__, self.elementwise)
-            check_gradient(member, type(self).__name__)
+            refuse.parameter(member, owner, self.elementwise)
             group = self.param_groups[member.group]
             check_modes(group)
             check_fused(group, member.param)
             kernels = self._wants_kernels(group)
+            if not kernels:
+                refuse.sharded(member, owner, "the loop, which runs for `fused=False`, `foreach` and `differentiable`, and where libcame is not built,")
             sorts.setdefault((member.param.device, kernels), []).append(member)
         # Without gradients a step reads no option: some schedulers of torch put anything there before the first one.
         options = self._options() if sorts else []
@@ -330,17 +359,35 @@ class Optimizer(torch.optim.Optimizer):
                 f"max_grad_norm: the norm is over all parameters, which are stepped in several places here ({', '.join(places)}), "
                 "expected one device and one value of `fused`"
             )
-        bindings = [
-            Binding(type(self).__name__, members, options, self.state, kernels)
-            for (_, kernels), members in sorts.items()
-        ]
-        for binding in bindings:  # none of them can fail any more
-            binding.install(self.state)
-        self._bindings = bindings
-        self._bound_state, self._roster = self.state, Roster(*self._objects())
-        self._note_options()
-        if self._one_by_one is not None:
-            self._one_by_one.forget()
+        if ranks is not None:
+            from .sharding.binding import ShardedBinding
+
+            return [ShardedBinding(owner, members, options, self.state, ranks) for members in sorts.values()]
+        return [Binding(owner, members, options, self.state, kernels) for (_, kernels), members in sorts.items()]
+
+    def _takes_part(self, param: Tensor, ranks: Optional[Any]) -> bool:
+        """Whether a parameter is bound.  With DTensors it does not matter whether it has a gradient: all ranks bind the same ones."""
+        return param.grad is not None or bool(self.state.get(param)) or (ranks is not None and param.requires_grad)
+
+    def _bind_on_all_ranks(self) -> List[Binding]:
+        """Bindings, once all ranks are found to make the same ones."""
+        from .sharding.ranks import Line, Ranks
+
+        params = [param for param in chain.from_iterable(map(_params, self.param_groups)) if is_dtensor(param)]
+        if self._ranks is None or not self._ranks.holds(params):
+            self._ranks = Ranks(params)
+        ranks, begins = self._ranks, not any(self.state.values())
+        try:
+            bindings = self._make_bindings(ranks)
+        except Exception as error:
+            ranks.fail(error)
+            raise
+        lines = [line for binding in bindings for line in binding.lines()]
+        if begins or ranks.must_compare(lines):
+            rates = [Line(f"lr of param group {k}", str(rate)) for k, rate in enumerate(map(self._rate, self.param_groups))]
+            present = [Line(f"the gradient of {m}", "there" if m.param.grad is not None else "none") for b in bindings for m in b.members]
+            self._only_makes_state = ranks.compare(lines, rates + present, self._only_makes_state)
+        return bindings
 
     def _members(self) -> Iterable[Member]:
         number = 0

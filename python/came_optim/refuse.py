@@ -5,24 +5,19 @@ from typing import Any
 from torch import Tensor
 
 from . import memory
+from .sharding import is_dtensor
 
 _FLAT = (
     "{owner} works on the rows and columns of whole tensors and cannot step a flat piece of several ({what}), which has "
     "none; use data parallelism that keeps whole tensors on every rank, such as DistributedDataParallel, with "
     'a small state (momentum_dtype="int8"), or an elementwise optimizer such as came_optim.AdamW'
 )
-_SHARDED = (
-    "{owner} does not step DTensor parameters ({what}) of FSDP2 and tensor parallelism yet; use data parallelism that "
-    "keeps whole tensors on every rank, such as DistributedDataParallel"
-)
 
 
 def parameter(member: Any, owner: str, elementwise: bool) -> None:
     """Raises for a parameter that kernels would misread."""
     param: Tensor = member.param
-    if hasattr(param, "_local_tensor") and hasattr(param, "placements"):
-        raise NotImplementedError(_SHARDED.format(owner=owner, what=f"shape {list(param.shape)}"))
-    without = memory.kind(param)
+    without = None if is_dtensor(param) else memory.kind(param)
     if without is not None:
         raise TypeError(f"{owner}: {member} is {without}, expected a plain dense tensor")
     if param.is_complex():
@@ -40,6 +35,15 @@ def parameter(member: Any, owner: str, elementwise: bool) -> None:
         flat = "partition of DeepSpeed ZeRO-3"
     if flat is not None:
         raise RuntimeError(_FLAT.format(owner=owner, what=flat))
+
+
+def sharded(member: Any, owner: str, what: str) -> None:
+    """Raises for a DTensor, by what it cannot do."""
+    if is_dtensor(member.param):
+        raise RuntimeError(
+            f"{owner}: {what} does not support DTensors, and {member} is one, expected parameters that lie whole on every rank, or the "
+            "kernels and optimizer.step()"
+        )
 
 
 def replaced(before: int, params: "list[Tensor]", given: "set[int]", owner: str) -> None:

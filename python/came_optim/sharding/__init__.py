@@ -1,0 +1,29 @@
+"""Parameters that are split over ranks: DTensors of FSDP2, HSDP and tensor parallelism.
+
+    shards.py    a DTensor's placements -> the part of rows and columns that this rank holds; state as DTensors
+    ranks.py     which ranks reduce together, and whether they agree on what they are about to do
+    binding.py   phases with an all-reduce between them
+
+A parameter keeps its mesh and its placements; torch.distributed does the rest.  Nothing here is imported before there is a DTensor.
+"""
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def is_dtensor(tensor: Any) -> bool:
+    """Whether it is a DTensor, without loading torch.distributed."""
+    made = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return made is not None and isinstance(tensor, made)
+
+
+@torch.no_grad()
+def local(tensor: Tensor) -> Tensor:
+    """What lies on this rank, once it has arrived."""
+    if not is_dtensor(tensor):
+        return tensor
+    held = tensor.to_local()
+    return held.wait() if type(held).__name__ == "AsyncCollectiveTensor" else held
