@@ -145,7 +145,7 @@ class Binding:
         self.device = self.params[0].device
         on_cuda = kernels and self.device.type == "cuda"
         self._check_members()
-        self.specs = [self._spec(member) for member in members]
+        self.specs = [self._spec(k) for k in range(len(members))]
         self.plan: Any = self._make_plan(groups, on_cuda) if kernels else Layout(groups, self.specs)
         self.planned = list(groups)
         self.slots = self._bind_slots(state)
@@ -176,8 +176,8 @@ class Binding:
             memory.check(member.param, f"{self.owner}: {member}")
             check_gradient(member, self.owner, member.param, member.param.grad)
 
-    def _spec(self, member: Member) -> native.Spec:
-        return spec(member)
+    def _spec(self, k: int) -> native.Spec:
+        return spec(self.members[k])
 
     def _bind_tensor(self, member: Member, wanted: native.State, have: Any) -> Tuple[Tensor, Tensor]:
         """The entry of a slot and what kernels read and write of it; zeros where there is none."""

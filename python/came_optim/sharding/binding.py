@@ -31,7 +31,8 @@ class ShardedBinding(Binding):
         self._pending: Optional[Tuple[Tensor, Any]] = None  # presence on its way from a device
         self._views = Layout(groups, [spec(member) for member in members])
         super().__init__(owner, members, groups, state, kernels=True)
-        self._groups = sorted({s.reduce_group for s in self.specs if s.split_dims} | {s.matrix_group for s in self.specs if s.matrix_group >= 0})
+        sharded = [s for s in self.specs if s.split_dims]
+        self._groups = sorted({s.reduce_group for s in sharded} | {s.matrix_group for s in sharded})
         self._reductions = [
             [(group, self.plan.reduction(phase, group)) for group in self._groups] for phase in range(self.plan.phase_count)
         ]
@@ -50,22 +51,22 @@ class ShardedBinding(Binding):
             elif not is_dtensor(grad):
                 check_gradient(member, self.owner, member.param, grad)
 
-    def _spec(self, member: Member) -> native.Spec:
-        whole = spec(member)
+    def _spec(self, k: int) -> native.Spec:
+        member, whole = self.members[k], spec(self.members[k])
         split = shards.splits(member.param) if is_dtensor(member.param) else []
         if not split:
             return whole
         mesh = member.param.device_mesh
         part = shards.part_of(whole.shape, mesh, member.param.placements)
-        in_batch = self._views.batch_dims(self.members.index(member))
-        within = [k for k, dim in split if dim >= in_batch]
-        across = [k for k, dim in split if dim < in_batch]
+        in_batch = self._views.batch_dims(k)
+        within = [axis for axis, dim in split if dim >= in_batch]
+        across = [axis for axis, dim in split if dim < in_batch]
         return whole._replace(
             split_dims=sum(1 << dim for dim in {dim for _, dim in split}),
             offset=part.offset,
             extent=part.extent,
-            reduce_group=self._ranks.number(mesh, [k for k, _ in split]),
-            matrix_group=self._ranks.number(mesh, within) if within and across else -1,
+            reduce_group=self._ranks.number(mesh, [axis for axis, _ in split]),
+            matrix_group=self._ranks.number(mesh, within) if within and across else 0,
         )
 
     def _bind_tensor(self, member: Member, wanted: native.State, have: Any) -> Tuple[Tensor, Tensor]:
@@ -83,8 +84,8 @@ class ShardedBinding(Binding):
         keeps = is_dtensor(have) and held is local(have)
         entry = have if keeps else shards.wrap(held, member.param, wanted.whole, wanted.dims)
         self._wraps.append(entry)
-        self._wrapped.append(held)
-        return entry, held
+        self._wrapped.append(local(entry))
+        return entry, self._wrapped[-1]
 
     def _part_of_state(self, param: Any, wanted: native.State, have: Any, part: shards.Part, what: str) -> Tensor:
         """What this rank needs of a state tensor that may be placed in another way, or whole on every rank."""
@@ -168,9 +169,10 @@ class ShardedBinding(Binding):
         if self._pending is None or (self._pending[1] is not None and not self._pending[1].query()):
             return
         presence, self._pending = self._pending[0], None
-        for group in self._groups:
+        for group, r in self._reductions[0]:
             members = [m for m, s in zip(self.members, self.specs) if s.split_dims and s.reduce_group == group]
-            present, absent, presence = presence.split([len(members), len(members), len(presence) - 2 * len(members)])
+            count = r.presence // 2
+            present, absent, presence = presence.split([count, count, len(presence) - 2 * count])
             for member, there, missing in zip(members, present.tolist(), absent.tolist()):
                 if there and missing:
                     raise RuntimeError(
