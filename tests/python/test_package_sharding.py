@@ -1,8 +1,11 @@
-"""DTensors step as whole tensors do: every placement on meshes of one, two and three dimensions."""
+"""DTensors step as whole tensors do: every placement on meshes of one, two and three dimensions; models under FSDP2, HSDP and tensor parallelism."""
+
+from math import prod
 
 import pytest
 from ranks import ranks
 from sharded import CASES, OPTIONS, R, S0, S1, S2, compare
+from sharded_models import beside_one_process
 
 # Sums in f64 are added up in another order; a step moves an element by less than ten of these times the largest displacement.
 TOLERANCE = 1e-10
@@ -52,6 +55,7 @@ THREE = [
     ((16,), [S0, S0, S0]),
     ((9,), [R, R, S0]),
 ]
+MODELS = [("fsdp", (2,)), ("fsdp", (3,)), ("fsdp", (4,)), ("tp", (2,)), ("tp", (4,)), ("hsdp", (2, 2)), ("fsdp_tp", (2, 2))]
 
 
 def ids(case):
@@ -65,3 +69,23 @@ def test_one_dimension(world, case):
     algorithm, k = case
     apart = ranks(world)(compare, (world,), ONE, algorithm, OPTIONS[algorithm][k], 25, (1,))
     assert max(apart) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_two_dimensions(case):
+    algorithm, k = case
+    assert max(ranks(4)(compare, (2, 2), TWO, algorithm, OPTIONS[algorithm][k], 25, (2,))) <= TOLERANCE
+
+
+@pytest.mark.parametrize("algorithm", OPTIONS)
+def test_three_dimensions(algorithm):
+    """Of eight ranks, and of four on a mesh with a dimension of size one."""
+    for world, mesh in ((4, (2, 1, 2)), (8, (2, 2, 2))):
+        assert max(ranks(world)(compare, mesh, THREE, algorithm, OPTIONS[algorithm][-1], 25)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+@pytest.mark.parametrize(("kind", "mesh"), MODELS, ids=str)
+def test_models(kind, mesh, case):
+    algorithm, k = case
+    assert max(ranks(prod(mesh))(beside_one_process, kind, mesh, algorithm, OPTIONS[algorithm][k])) <= TOLERANCE

@@ -135,6 +135,14 @@ class ShardedBinding(Binding):
     def plain(self, gradients: Gradients) -> bool:
         return False
 
+    def run(
+        self, gradients: Gradients, rates: Sequence[Any], grad_scale: Optional[Tensor], found_inf: Optional[Tensor]
+    ) -> None:
+        """One step; if one rank found an infinite gradient, no rank changes anything."""
+        if found_inf is not None:
+            found_inf = self._ranks.largest(local(found_inf).detach())
+        super().run(gradients, rates, grad_scale, found_inf)
+
     def _launch(self, stream: Optional[int], checked: bool) -> None:
         if not self._groups:  # nothing is split
             super()._launch(stream, checked)
