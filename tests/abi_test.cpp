@@ -13,10 +13,10 @@ TEST(Abi, StructsHaveTheirPublishedSizes) {
   // Changing one of these is a new CAME_ABI_VERSION.
   EXPECT_EQ(sizeof(came_options), 152U);
   EXPECT_EQ(sizeof(came_tensor), 40U);
-  EXPECT_EQ(sizeof(came_tensor_spec), 72U);
-  EXPECT_EQ(sizeof(came_state_info), 64U);
+  EXPECT_EQ(sizeof(came_tensor_spec), 80U);
+  EXPECT_EQ(sizeof(came_state_info), 72U);
   EXPECT_EQ(sizeof(came_matrix_view), 32U);
-  EXPECT_EQ(sizeof(came_reduction), 32U);
+  EXPECT_EQ(sizeof(came_reduction), 40U);
   EXPECT_EQ(sizeof(came_memory), 64U);
   EXPECT_EQ(sizeof(came_step), 136U);
   EXPECT_EQ(sizeof(came_parameter), 96U);
@@ -104,6 +104,7 @@ TEST(Abi, BadSpecsAreNamed) {
   expect_refusal([](came_tensor_spec& s) { s.shape = nullptr; }, "tensor 0 'w': shape is null");
   expect_refusal([](came_tensor_spec& s) { s.ndim = -1; }, "tensor 0 'w': ndim is -1, expected 0 to 64");
   expect_refusal([](came_tensor_spec& s) { s.split_dims = 1; }, "tensor 0 'w': shard_offset or shard_extent is null");
+  expect_refusal([](came_tensor_spec& s) { s.reserved = 1; }, "tensor 0 'w': reserved is 1, expected 0");
   expect_refusal([&](came_tensor_spec& s) { s.shard_offset = zeros; }, "tensor 0 'w': split_dims is 0 beside a shard");
 }
 

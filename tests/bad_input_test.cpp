@@ -139,6 +139,25 @@ TEST_F(BadStep, ScalarsAndBuffersOfAnUncheckedStep) {
   expect_unchecked_refusal("state_count is 1");
 }
 
+// Scalars are checked in the first phase; later ones look at what they write and at buffers.
+TEST_F(BadStep, ScalarsAndBuffersOfAnUncheckedPhase) {
+  const auto expect_unchecked_refusal = [&](int phase, const char* part) {
+    expect_error([&] { core::run_phase(run.plan, phase, run.step, core::CheckTensors::no); }, part);
+  };
+  const Bytes before = run.image();
+  double lr = -1;
+  TensorView view(&lr);
+  run.step.lr = &view;
+  expect_unchecked_refusal(0, "lr of group 0 is -1");
+  expect_error([&] { core::run_phase(run.plan, 1, run.step); }, "lr of group 0 is -1");
+  run.step.workspace_bytes = 1;
+  expect_unchecked_refusal(1, "workspace has 1 bytes");
+  run.step.tensor_count = 1;
+  expect_unchecked_refusal(1, "tensor_count is 1");
+  expect_unchecked_refusal(9, "phase: 9 given");
+  EXPECT_EQ(run.image(), before);
+}
+
 TEST_F(BadStep, ScalarOnTheWrongDevice) {
   double lr = 1;
   TensorView view(&lr);

@@ -121,6 +121,29 @@ TEST(Layout, ShardKnowsItsPlaceInTheWholeState) {
   EXPECT_EQ(batch[2].offset, (Sizes{4, 0}));
 }
 
+TEST(Layout, StatesKnowTheDimensionsOfTheParameter) {
+  using Dims = std::vector<std::vector<int>>;
+  const auto dims_of = [](Options o, const Sizes& shape, const char* view, const char* momentum = "f32") {
+    if (std::string(view) != "auto") o.set("view", view);
+    o.set("momentum_dtype", momentum);
+    Dims dims;
+    for (const StateSpec& state : layout(o, spec_of(shape, DType::f32))) dims.push_back(state.dims);
+    return dims;
+  };
+  const Options adafactor = Options::adafactor();
+  EXPECT_EQ(dims_of(adafactor, {8, 100, 90}, "last_two"), (Dims{{0, 1, 2}, {0, 1, -1}, {0, -1, 1}}));
+  EXPECT_EQ(dims_of(adafactor, {2, 8, 10, 9}, "last_two"), (Dims{{0, 1, 2, 3}, {0, 1, 2, -1}, {0, 1, -1, 2}}));
+  EXPECT_EQ(dims_of(adafactor, {7, 4, 3, 3}, "fold"), (Dims{{0, 1, 2, 3}, {0, -1, -1, -1}, {-1, 0, 0, 0}}));
+  EXPECT_EQ(dims_of(adafactor, {7, 4}, "auto"), (Dims{{0, 1}, {0, -1}, {-1, 0}}));
+  EXPECT_EQ(dims_of(adafactor, {7}, "auto"), (Dims{{0}, {0}}));
+  EXPECT_EQ(dims_of(adafactor, {}, "auto"), (Dims{{}, {}}));
+  const Options adamw = Options::adamw();
+  EXPECT_EQ(dims_of(adamw, {7, 4, 3, 3}, "auto", "int8"), (Dims{{0, 1, 2, 3}, {0, 1, 1, 1}, {0, 1, 2, 3}}));
+  EXPECT_EQ(dims_of(adamw, {7, 4, 3, 3}, "auto", "int4"), (Dims{{0, 1, 1, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}}));
+  EXPECT_EQ(dims_of(Options::sm3(), {8, 100, 90}, "last_two", "int4"),
+            (Dims{{0, 1, 2}, {0, 1, 2}, {0, 1, -1}, {0, -1, 1}}));
+}
+
 TEST(Shard, DimensionsBecomeRangesOfTheView) {
   const Sizes shape{8, 4, 3, 3};
   const core::MatrixView fold = choose_view(shape, View::fold, true);

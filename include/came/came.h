@@ -189,11 +189,15 @@ typedef struct came_tensor_spec {
   uint64_t split_dims;         /**< Bit d: dimension d is split over ranks, the same on every rank; 0: not sharded. */
   const int64_t* shard_offset; /**< Sharded: first index this rank holds, per dimension. */
   const int64_t* shard_extent; /**< Sharded: how many it holds, per dimension; may be 0. */
+  /** Split in the batch and in rows or columns: which set of ranks holds parts of the same matrices; another number
+   * than reduce_group, the set of all ranks that hold the tensor.  Otherwise not read. */
+  int32_t matrix_group;
+  int32_t reserved; /**< Zero. */
 } came_tensor_spec;
 
 /** Initial value of a came_tensor_spec. */
 #define CAME_TENSOR_SPEC_INIT \
-  { sizeof(came_tensor_spec), 0, 0, 0, 0, CAME_DTYPE_F32, CAME_DTYPE_DEFAULT, 0, 0, 0, 0, 0 }
+  { sizeof(came_tensor_spec), 0, 0, 0, 0, CAME_DTYPE_F32, CAME_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0 }
 
 /* ---- Plans -------------------------------------------------------------------------------------------- */
 
@@ -221,11 +225,14 @@ typedef struct came_state_info {
   int64_t bytes;              /**< Size. */
   const int64_t* whole_shape; /**< ndim sizes over all ranks: for checkpoints of sharded state. */
   const int64_t* offset;      /**< Where this rank's part begins in it, per dimension. */
+  /** Per dimension of the parameter: the dimension of this state that holds it, or -1: averaged over.  Owned by the
+   * plan. */
+  const int32_t* dims;
 } came_state_info;
 
 /** Initial value of a came_state_info. */
 #define CAME_STATE_INFO_INIT \
-  { sizeof(came_state_info), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(came_state_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** How a parameter is seen: a batch of matrices. */
 typedef struct came_matrix_view {
@@ -254,11 +261,12 @@ typedef struct came_reduction {
   const char* phase;    /**< Name of the phase, such as "statistics". */
   int64_t offset;       /**< First double, counted from came_step.reductions. */
   int64_t count;        /**< Number of doubles; 0: nothing to all-reduce. */
+  int64_t presence; /**< How many doubles at its front are presence: came_plan_reduction; 0 after the first phase. */
 } came_reduction;
 
 /** Initial value of a came_reduction. */
 #define CAME_REDUCTION_INIT \
-  { sizeof(came_reduction), 0, 0, 0, 0 }
+  { sizeof(came_reduction), 0, 0, 0, 0, 0 }
 
 /** Bytes of memory of a plan. */
 typedef struct came_memory {

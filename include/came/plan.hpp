@@ -28,6 +28,7 @@ struct Shard {
   std::vector<int64_t> offset;  ///< First index held, per dimension.
   std::vector<int64_t> extent;  ///< How many are held, per dimension; may be 0.
   int reduce_group = 0;         ///< Which set of ranks holds the parts, numbered from 0 by the caller.
+  int matrix_group = 0;         ///< Split in the batch and in rows or columns: which holds parts of the same matrices.
 };
 
 /// What a plan knows of one parameter.
@@ -61,6 +62,7 @@ struct TensorSpec {
       spec.reduce_group = shard->reduce_group;
       spec.shard_offset = shard->offset.data();
       spec.shard_extent = shard->extent.data();
+      spec.matrix_group = shard->matrix_group;
     }
     return spec;
   }
@@ -75,6 +77,7 @@ struct StateSpec {
   int64_t bytes = 0;                 ///< Size.
   std::vector<int64_t> whole_shape;  ///< Sizes over all ranks.
   std::vector<int64_t> offset;       ///< Where this rank's part begins in it.
+  std::vector<int> dims;             ///< Per dimension of the parameter: that of this state which holds it, or -1.
 };
 
 /// What one step reads and writes; fields as in came_step.  Point params, grads and states to arrays of TensorView.
@@ -127,6 +130,7 @@ class Plan {
                            static_cast<int64_t>(specs.size()), static_cast<came_backend>(backend), device_index,
                            &plan));
     plan_.reset(plan);
+    for (const TensorSpec& tensor : tensors) ndims_.push_back(tensor.shape.size());
   }
 
   /// The state tensors of all parameters, in the order of Step::states.
@@ -143,7 +147,8 @@ class Plan {
                        info.tensor,
                        info.bytes,
                        {info.whole_shape, info.whole_shape + info.ndim},
-                       {info.offset, info.offset + info.ndim}});
+                       {info.offset, info.offset + info.ndim},
+                       {info.dims, info.dims + ndims_[static_cast<size_t>(info.tensor)]}});
     }
     return specs;
   }
@@ -185,6 +190,7 @@ class Plan {
     void operator()(came_plan* plan) const { came_plan_destroy(plan); }
   };
   std::unique_ptr<came_plan, Destroy> plan_;
+  std::vector<size_t> ndims_;  ///< Of the parameters.
 };
 
 /// The state tensors of one parameter.

@@ -12,6 +12,6 @@
 #define CAME_VERSION_STRING "0.1.0"
 
 /** Version of the binary interface in came.h; a struct that grows raises it. */
-#define CAME_ABI_VERSION 1
+#define CAME_ABI_VERSION 2
 
 #endif

@@ -5,7 +5,7 @@ to each other, messages included.  In C++: src/core/options.cpp, view.cpp, optim
 """
 
 from math import inf, prod
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .native import ALGORITHMS, CHOICES, FLAGS, REALS, Options, Spec, State, View
 
@@ -162,7 +162,7 @@ class _Tensor:
         self.statistics = "float64" if self.dtype == "f64" else "float32"
         self.factored = self.algorithm in _FACTORED and len(spec.shape) > 1
         self.batch, self.rows, self.cols, self.last_two = self._choose_view()
-        self.states: List[Tuple[str, Tuple[int, ...], str]] = []
+        self.states: List[Tuple[str, Tuple[int, ...], str, Tuple[int, ...]]] = []
         self._check_epsilons()
         self._add_states()
 
@@ -195,13 +195,16 @@ class _Tensor:
         if algorithm in _ELEMENTWISE:
             self._add("exp_avg_sq", self.shape, "uint8" if o.second_moment_dtype else self.statistics)
             if o.second_moment_dtype:
-                self._add("exp_avg_sq_scale", self._per_row(_BLOCK), "float32")
+                self._add("exp_avg_sq_scale", self._per_row(_BLOCK), "float32", self._row_dims())
             return
         prefix = "accumulator" if algorithm == "sm3" else "exp_avg_sq"
         if self.factored:
             for name in (prefix, "exp_avg_res")[: 2 if algorithm == "came" else 1]:
-                self._add(f"{name}_row", self.shape[:-1] if self.last_two else (self.rows,), self.statistics)
-                self._add(f"{name}_col", (*self.shape[:-2], self.cols) if self.last_two else (self.cols,), self.statistics)
+                n = len(self.shape)
+                before = range(n - 2)
+                rows, cols = ((*before, n - 2, -1), (*before, -1, n - 2)) if self.last_two else ((0, *[-1] * (n - 1)), (-1, *[0] * (n - 1)))
+                self._add(f"{name}_row", self.shape[:-1] if self.last_two else (self.rows,), self.statistics, rows)
+                self._add(f"{name}_col", (*self.shape[:-2], self.cols) if self.last_two else (self.cols,), self.statistics, cols)
             return
         self._add(prefix, self.shape, self.statistics)
         if o.confidence_1d:
@@ -212,8 +215,8 @@ class _Tensor:
         if kind == "f64" and self.dtype != "f64":
             raise ValueError(f"{self.label}: momentum_dtype is f64 for a {self.dtype} parameter, expected another type")
         if kind in ("int8", "int4"):
-            self._add("exp_avg", *((self.shape, "int8") if kind == "int8" else (self._per_row(2), "uint8")))
-            self._add("exp_avg_scale", self._per_row(_BLOCK), "float32")
+            self._add("exp_avg", *((self.shape, "int8") if kind == "int8" else (self._per_row(2), "uint8", self._row_dims())))
+            self._add("exp_avg_scale", self._per_row(_BLOCK), "float32", self._row_dims())
             return
         stored = {"default": self.statistics, "f64": "float64", "f32": "float32", "bf16": "bfloat16"}
         self._add("exp_avg", self.shape, stored[kind])
@@ -225,8 +228,13 @@ class _Tensor:
             return (*self.shape[:-1], pieces)
         return (pieces,) if len(self.shape) < 2 else (self.rows, pieces)
 
-    def _add(self, name: str, shape: Sequence[int], dtype: str) -> None:
-        self.states.append((name, tuple(shape), dtype))
+    def _row_dims(self) -> Tuple[int, ...]:
+        """Which dimensions of such a shape are which of the parameter."""
+        return tuple(d if self.last_two else min(d, 1) for d in range(len(self.shape)))
+
+    def _add(self, name: str, shape: Sequence[int], dtype: str, dims: Optional[Sequence[int]] = None) -> None:
+        """`dims`: those of native.State; None: the parameter's own."""
+        self.states.append((name, tuple(shape), dtype, tuple(range(len(self.shape)) if dims is None else dims)))
 
 
 class Layout:
@@ -242,7 +250,9 @@ class Layout:
         for k, group in enumerate(groups):
             validate(group, f"group {k}")
         self._tensors = [_Tensor(spec, groups[spec.group], f"tensor {k} '{spec.name}'") for k, spec in enumerate(specs)]
-        self.states = [State(k, *state) for k, tensor in enumerate(self._tensors) for state in tensor.states]
+        self.states = [
+            State(k, *state, state[1], (0,) * len(state[1])) for k, tensor in enumerate(self._tensors) for state in tensor.states
+        ]  # whole: no rank holds a part
 
     def takes(self, groups: Sequence[Options]) -> bool:
         """Whether state and views stay as they are with these options."""

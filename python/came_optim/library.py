@@ -12,7 +12,7 @@ from typing import List
 
 from .notices import warn
 
-ABI_VERSION = 1  # of include/came/version.h, as native.py has its structs
+ABI_VERSION = 2  # of include/came/version.h, as native.py has its structs
 
 _NAME = "libcame.so"
 _PACKAGE = Path(__file__).resolve().parent
@@ -41,7 +41,7 @@ def library() -> ctypes.CDLL:
     """The loaded library.
 
     >>> library().came_abi_version()
-    1
+    2
     """
     looked = candidates()
     path = next((p for p in looked if p.is_file()), None)

@@ -93,6 +93,8 @@ class _TensorSpec(Sized):
         ("split_dims", _u64),
         ("shard_offset", _sizes_ptr),
         ("shard_extent", _sizes_ptr),
+        ("matrix_group", _i32),
+        ("reserved", _i32),
     ]
 
 
@@ -108,11 +110,23 @@ class _StateInfo(Sized):
         ("bytes", _i64),
         ("whole_shape", _sizes_ptr),
         ("offset", _sizes_ptr),
+        ("dims", ctypes.POINTER(_i32)),
     ]
 
 
 class _MatrixView(Sized):
     _fields_ = [("struct_size", _u32), ("factored", _i32), ("batch", _i64), ("rows", _i64), ("cols", _i64)]
+
+
+class _Reduction(Sized):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("op", _i32),
+        ("phase", _text),
+        ("offset", _i64),
+        ("count", _i64),
+        ("presence", _i64),
+    ]
 
 
 class Memory(Sized):
@@ -155,6 +169,16 @@ class Spec(NamedTuple):
     group: int = 0
     name: str = ""
     id: int = 0
+    split_dims: int = 0  # bit d: dimension d is split over ranks; 0: not sharded, and the rest is not read
+    offset: Tuple[int, ...] = ()
+    extent: Tuple[int, ...] = ()
+    reduce_group: int = 0
+    matrix_group: int = 0
+
+    @property
+    def held(self) -> Tuple[int, ...]:
+        """The shape of what this rank holds."""
+        return self.extent if self.split_dims else self.shape
 
 
 class State(NamedTuple):
@@ -162,8 +186,11 @@ class State(NamedTuple):
 
     tensor: int
     name: str
-    shape: Tuple[int, ...]
+    shape: Tuple[int, ...]  # what this rank holds
     dtype: str
+    dims: Tuple[int, ...]  # per dimension of the parameter: that of this state which holds it, or -1: averaged over
+    whole: Tuple[int, ...]  # the shape over all ranks
+    offset: Tuple[int, ...]  # where this rank's part begins in it
 
 
 class View(NamedTuple):
@@ -173,6 +200,16 @@ class View(NamedTuple):
     batch: int
     rows: int
     cols: int
+
+
+class Reduction(NamedTuple):
+    """What the ranks of a reduce group all-reduce after a phase: doubles of the reduction buffer."""
+
+    op: int
+    phase: str
+    offset: int
+    count: int
+    presence: int  # how many at the front say which parameters have a gradient: twice as many as parameters
 
 
 def _sizes(shape: Sequence[int]) -> Any:
@@ -207,13 +244,23 @@ class _Request:
 
     def __init__(self, groups: Sequence[Options], specs: Sequence[Spec]) -> None:
         self.shapes = [_sizes(spec.shape) for spec in specs]
+        self.shards = [(_sizes(spec.offset), _sizes(spec.extent)) for spec in specs]
         self.groups = (Options * len(groups))(*groups)
         self.specs = (_TensorSpec * len(specs))()
-        for made, spec, shape in zip(self.specs, specs, self.shapes):
+        for made, spec, shape, shard in zip(self.specs, specs, self.shapes, self.shards):
             made.struct_size = ctypes.sizeof(_TensorSpec)
             made.group, made.name, made.id = spec.group, spec.name.encode(), spec.id
             made.shape, made.ndim, made.dtype = shape, len(spec.shape), DTYPES[spec.dtype]
             made.grad_dtype = DTYPES[spec.grad_dtype] if spec.grad_dtype else 0
+            if not spec.split_dims:
+                continue
+            if not len(spec.offset) == len(spec.extent) == len(spec.shape):
+                raise ValueError(
+                    f"'{spec.name}': shard has {len(spec.offset)} offsets and {len(spec.extent)} extents, "
+                    f"expected {len(spec.shape)} of each"
+                )
+            made.split_dims, (made.shard_offset, made.shard_extent) = spec.split_dims, shard
+            made.reduce_group, made.matrix_group = spec.reduce_group, spec.matrix_group
         self.arguments = (self.groups, len(groups), self.specs, _i64(len(specs)))
 
 
@@ -239,14 +286,18 @@ class Plan:
         self.memory = Memory()
         check(library().came_plan_memory(self.handle, ctypes.byref(self.memory)))
         self.states = self._read_states()
+        count = _i32()
+        check(library().came_plan_phase_count(self.handle, ctypes.byref(count)))
+        self.phase_count = count.value
 
     def _read_states(self) -> List[State]:
         count, info, states = _i64(), _StateInfo(), []
         check(library().came_plan_state_count(self.handle, ctypes.byref(count)))
         for k in range(count.value):
             check(library().came_plan_state(self.handle, _i64(k), ctypes.byref(info)))
-            shape = tuple(info.shape[: info.ndim])
-            states.append(State(info.tensor, info.name.decode(), shape, DTYPE_NAMES[info.dtype]))
+            shape, whole, offset = (tuple(x[: info.ndim]) for x in (info.shape, info.whole_shape, info.offset))
+            dims = tuple(info.dims[: len(self.specs[info.tensor].shape)])
+            states.append(State(info.tensor, info.name.decode(), shape, DTYPE_NAMES[info.dtype], dims, whole, offset))
         return states
 
     def takes(self, groups: Sequence[Options]) -> bool:
@@ -258,6 +309,12 @@ class Plan:
         seen = _MatrixView()
         check(library().came_plan_view(self.handle, _i64(tensor), ctypes.byref(seen)))
         return View(bool(seen.factored), seen.batch, seen.rows, seen.cols)
+
+    def reduction(self, phase: int, reduce_group: int = 0) -> Reduction:
+        """What the ranks of a reduce group all-reduce after a phase."""
+        found = _Reduction()
+        check(library().came_plan_reduction(self.handle, phase, reduce_group, ctypes.byref(found)))
+        return Reduction(found.op, found.phase.decode(), found.offset, found.count, found.presence)
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
@@ -301,7 +358,7 @@ class Call:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         where = (plan.device, plan.device_index)
-        shapes = [spec.shape for spec in plan.specs]
+        shapes = [spec.held for spec in plan.specs]
         self.params = Table(shapes, [spec.dtype for spec in plan.specs], *where)
         self.grads = Table(shapes, [spec.grad_dtype or spec.dtype for spec in plan.specs], *where)
         self.states = Table([s.shape for s in plan.states], [s.dtype for s in plan.states], *where)
@@ -314,6 +371,7 @@ class Call:
         )
         self._reference = ctypes.byref(self.step)
         self._run, self._run_unchecked = library().came_plan_step, library().came_plan_step_unchecked
+        self._run_phase, self._run_phase_unchecked = library().came_plan_run_phase, library().came_plan_run_phase_unchecked
         self._states_fit = False  # a step has accepted them
         self._scalars = {name: Tensor() for name in ("step", "lr", "grad_scale", "found_inf")}
         self._counts = {"step": _sizes([len(plan.specs)]), "lr": _sizes([plan.group_count])}
@@ -368,6 +426,19 @@ class Call:
         """
         self.step.stream = stream
         status = (self._run_unchecked if checked and self._states_fit else self._run)(self.plan.handle, self._reference)
+        if status:
+            check(status)
+        self._states_fit = True
+
+    def run_phase(self, phase: int, stream: Optional[int] = None, checked: bool = False) -> None:
+        """Runs one phase; the ranks then reduce Plan.reduction(phase) and run the next.
+
+        Args:
+            checked: as of run.  Scalars and options are then checked in phase 0 only, and must not change until the last.
+        """
+        self.step.stream = stream
+        run = self._run_phase_unchecked if checked and self._states_fit else self._run_phase
+        status = run(self.plan.handle, phase, self._reference)
         if status:
             check(status)
         self._states_fit = True

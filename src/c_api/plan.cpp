@@ -19,6 +19,7 @@ came::TensorSpec copy_spec(const came_tensor_spec& given, const std::string& lab
   spec.name = given.name != nullptr ? given.name : "";
   const std::string what = label + " '" + spec.name + "'";
   core::check_readable(given.shape, given.ndim, what);
+  if (given.reserved != 0) core::invalid(what, ": reserved is ", given.reserved, ", expected 0");
   spec.shape.assign(given.shape, given.shape + given.ndim);
   spec.dtype = static_cast<came::DType>(given.dtype);
   spec.grad_dtype = static_cast<came::DType>(given.grad_dtype);
@@ -35,7 +36,8 @@ came::TensorSpec copy_spec(const came_tensor_spec& given, const std::string& lab
     spec.shard = came::Shard{given.split_dims,
                              {given.shard_offset, given.shard_offset + given.ndim},
                              {given.shard_extent, given.shard_extent + given.ndim},
-                             given.reduce_group};
+                             given.reduce_group,
+                             given.matrix_group};
   }
   return spec;
 }
@@ -96,6 +98,7 @@ came_status came_plan_state(const came_plan* plan, int64_t index, came_state_inf
     out.bytes = state.bytes;
     out.whole_shape = state.whole.data();
     out.offset = state.offset.data();
+    out.dims = state.dims.data();
   });
 }
 
@@ -124,7 +127,7 @@ came_status came_plan_reduction(const came_plan* plan, int32_t phase, int32_t re
     const core::Phase& found = p.phases[static_cast<size_t>(phase)];
     core::Range run{found.offset, 0};  // a group that shares nothing
     if (static_cast<size_t>(reduce_group) < found.shared.size()) run = found.shared[static_cast<size_t>(reduce_group)];
-    out = {sizeof(came_reduction), found.op, core::phase_name(found.kind), run.begin, run.count};
+    out = {sizeof(came_reduction), found.op, core::phase_name(found.kind), run.begin, run.count, 0};
   });
 }
 

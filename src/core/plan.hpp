@@ -30,6 +30,7 @@ struct State {
   std::vector<int64_t> shape;   ///< What this rank holds.
   std::vector<int64_t> whole;   ///< Over all ranks.
   std::vector<int64_t> offset;  ///< Where `shape` begins in `whole`.
+  std::vector<int32_t> dims;    ///< Per dimension of the parameter: that of this state which holds it, or -1.
   int64_t bytes = 0;
 };
 

@@ -100,6 +100,25 @@ void check_buffer(const void* given, int64_t given_bytes, int64_t bytes, const c
   }
 }
 
+void check_buffers(const Plan& plan, const came_step& step) {
+  check_buffer(step.workspace, step.workspace_bytes, plan.memory.workspace_bytes, "workspace");
+  check_buffer(step.reductions, step.reduction_bytes, plan.memory.reduction_bytes, "reductions");
+}
+
+/// Scalars and options.
+void check_scalars(const Plan& plan, const came_step& step) {
+  const auto groups = static_cast<int64_t>(plan.groups.size());
+  const auto tensors = static_cast<int64_t>(plan.tensors.size());
+  if (step.step == nullptr) invalid("step: step is null, expected 1 or ", tensors, " counters");
+  if (step.options != nullptr) check_step_options(plan, step.options);
+  if (step.reserved != 0) invalid("step: reserved is ", step.reserved, ", expected 0");
+  check_scalar(plan, step.step, "step", {1, tensors}, {DType::i64, DType::f32, DType::f64});
+  check_scalar(plan, step.lr, "lr", {groups}, {DType::f32, DType::f64});
+  check_scalar(plan, step.grad_scale, "grad_scale", {1}, {DType::f32, DType::f64});
+  check_scalar(plan, step.found_inf, "found_inf", {1}, {DType::f32, DType::f64});
+  check_scalar_values(plan, step);
+}
+
 void check_lists(const Plan& plan, const came_step& step) {
   const auto tensors = static_cast<int64_t>(plan.tensors.size());
   if (step.tensor_count != tensors) {
@@ -174,26 +193,21 @@ void check_tensor(const came_tensor& given, const std::string& label, const char
 void validate_step(const Plan& plan, const came_step& step, CheckTensors checked) {
   check_lists(plan, step);
   if (checked == CheckTensors::yes) check_tensors(plan, step);
-  const auto groups = static_cast<int64_t>(plan.groups.size());
-  const auto tensors = static_cast<int64_t>(plan.tensors.size());
-  if (step.step == nullptr) invalid("step: step is null, expected 1 or ", tensors, " counters");
-  if (step.options != nullptr) check_step_options(plan, step.options);
-  if (step.reserved != 0) invalid("step: reserved is ", step.reserved, ", expected 0");
-  check_scalar(plan, step.step, "step", {1, tensors}, {DType::i64, DType::f32, DType::f64});
-  check_scalar(plan, step.lr, "lr", {groups}, {DType::f32, DType::f64});
-  check_scalar(plan, step.grad_scale, "grad_scale", {1}, {DType::f32, DType::f64});
-  check_scalar(plan, step.found_inf, "found_inf", {1}, {DType::f32, DType::f64});
-  check_scalar_values(plan, step);
-  check_buffer(step.workspace, step.workspace_bytes, plan.memory.workspace_bytes, "workspace");
-  check_buffer(step.reductions, step.reduction_bytes, plan.memory.reduction_bytes, "reductions");
+  check_scalars(plan, step);
+  check_buffers(plan, step);
 }
 
-void run_phase(const Plan& plan, int phase, const came_step& step) {
+void run_phase(const Plan& plan, int phase, const came_step& step, CheckTensors checked) {
   if (phase < 0 || static_cast<size_t>(phase) >= plan.phases.size()) {
     invalid("phase: ", phase, " given, expected 0 to ", plan.phases.size() - 1);
   }
   const FloatMode mode;
-  validate_step(plan, step);
+  if (phase == 0 || checked == CheckTensors::yes) {
+    validate_step(plan, step, checked);
+  } else {
+    check_lists(plan, step);
+    check_buffers(plan, step);
+  }
   plan.backend->run_phases(plan, {phase, 1}, step);
 }
 

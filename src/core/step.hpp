@@ -11,8 +11,9 @@ enum class CheckTensors { yes, no };
 /// Throws, naming the tensor and the argument, unless `step` fits the plan.
 void validate_step(const Plan& plan, const came_step& step, CheckTensors checked = CheckTensors::yes);
 
-/// Validates and runs one phase.
-void run_phase(const Plan& plan, int phase, const came_step& step);
+/// Validates and runs one phase.  Without the check of tensors, scalars and options are checked in the first phase
+/// only.
+void run_phase(const Plan& plan, int phase, const came_step& step, CheckTensors checked = CheckTensors::yes);
 
 /// Validates and runs all phases; refused for a sharded plan.
 void run_step(const Plan& plan, const came_step& step, CheckTensors checked = CheckTensors::yes);

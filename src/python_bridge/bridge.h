@@ -109,6 +109,11 @@ CAME_API int64_t came_dicts_hold(void* list, came_list_item item, came_dict_next
  * Scalars, options, counts and buffers are checked.
  */
 CAME_API came_status came_plan_step_unchecked(const came_plan* plan, const came_step* step);
+/**
+ * came_plan_run_phase without that check.  Scalars and options are checked in phase 0 only: they must not change from
+ * the first phase to the last.  Counts and buffers are checked in each.
+ */
+CAME_API came_status came_plan_run_phase_unchecked(const came_plan* plan, int32_t phase, const came_step* step);
 
 #ifdef __cplusplus
 }

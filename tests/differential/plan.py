@@ -106,7 +106,8 @@ class Rank:
         for k in range(count.value):
             check(library().came_plan_state(self.handle, ctypes.c_int64(k), ctypes.byref(info)))
             shape, whole, offset = (tuple(x[: info.ndim]) for x in (info.shape, info.whole_shape, info.offset))
-            self.infos.append(native.State(info.tensor, info.name.decode(), shape, native.DTYPE_NAMES[info.dtype]))
+            dims = tuple(info.dims[: len(self.case["tensors"][info.tensor]["shape"])])
+            self.infos.append(native.State(info.tensor, info.name.decode(), shape, native.DTYPE_NAMES[info.dtype], dims, whole, offset))
             self.places.append((whole, offset))
 
     def view(self, k):

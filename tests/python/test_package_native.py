@@ -83,7 +83,7 @@ def test_a_library_of_another_abi_is_refused(tmp_path):
     source.write_text("int came_abi_version(void) { return 7; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", built, source], check=True)
     text = call("from came_optim import native; native.options('came')", CAME_LIBRARY=str(built))
-    assert f"libcame: {built} has version 7 of the ABI, expected 1, that of this package" in text
+    assert f"libcame: {built} has version 7 of the ABI, expected {library.ABI_VERSION}, that of this package" in text
 
 
 def test_versions_agree_with_the_header():
@@ -101,6 +101,7 @@ def test_structs_have_the_fields_of_the_header():
         "came_tensor_spec": native._TensorSpec,
         "came_state_info": native._StateInfo,
         "came_matrix_view": native._MatrixView,
+        "came_reduction": native._Reduction,
         "came_memory": native.Memory,
         "came_step": native.Step,
         "came_framework": lender.Framework,

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "algorithms/quantize.hpp"
 #include "core/dtype.hpp"
@@ -20,8 +22,19 @@ const Descriptor& descriptor(Algorithm algorithm) {
 
 DType statistics_dtype(const Tensor& tensor) { return tensor.dtype == DType::f64 ? DType::f64 : DType::f32; }
 
+namespace {
+
+/// A state of the parameter's own dimensions.
+std::vector<int32_t> all_dims(const Tensor& tensor) {
+  std::vector<int32_t> dims(tensor.shape.size());
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
+}  // namespace
+
 State full_state(const char* name, const Tensor& tensor, DType dtype) {
-  return {name, dtype, tensor.local_shape, tensor.shape, tensor.offset};
+  return {name, dtype, tensor.local_shape, tensor.shape, tensor.offset, all_dims(tensor)};
 }
 
 namespace {
@@ -33,19 +46,36 @@ std::vector<int64_t> without(const Tensor& tensor, std::vector<int64_t> sizes, s
   return sizes;
 }
 
-State axis_state(const char* name, const Tensor& t, size_t from_end, const Range& held, int64_t whole) {
-  return {name, statistics_dtype(t), without(t, t.local_shape, from_end, held.count),
-          without(t, t.shape, from_end, whole), without(t, t.offset, from_end, held.begin)};
+/// The parameter's dimensions in a statistic without one of its last two.
+std::vector<int32_t> dims_without(const Tensor& tensor, size_t from_end) {
+  std::vector<int32_t> dims = all_dims(tensor);
+  dims[dims.size() - from_end] = -1;
+  if (from_end == 2) --dims.back();
+  return dims;
+}
+
+State axis_state(const char* name, const Tensor& t, size_t from_end, const Range& held, int64_t whole,
+                 std::vector<int32_t> folded_dims) {
+  return {name,
+          statistics_dtype(t),
+          without(t, t.local_shape, from_end, held.count),
+          without(t, t.shape, from_end, whole),
+          without(t, t.offset, from_end, held.begin),
+          t.view.last_two ? dims_without(t, from_end) : std::move(folded_dims)};
 }
 
 }  // namespace
 
 State row_state(const char* name, const Tensor& tensor) {
-  return axis_state(name, tensor, 1, tensor.local.rows, tensor.view.rows);
+  std::vector<int32_t> dims(tensor.shape.size(), -1);
+  dims[0] = 0;
+  return axis_state(name, tensor, 1, tensor.local.rows, tensor.view.rows, std::move(dims));
 }
 
 State col_state(const char* name, const Tensor& tensor) {
-  return axis_state(name, tensor, 2, tensor.local.cols, tensor.view.cols);
+  std::vector<int32_t> dims(tensor.shape.size(), 0);
+  dims[0] = -1;
+  return axis_state(name, tensor, 2, tensor.local.cols, tensor.view.cols, std::move(dims));
 }
 
 namespace {
@@ -63,9 +93,16 @@ State per_row_state(const char* name, const Tensor& t, DType dtype, int64_t per)
     }
     return sizes;
   };
-  return {name, dtype, shape(t.local_shape, t.local.rows.count, pieces(t.local.cols.count)),
+  std::vector<int32_t> dims = all_dims(t);
+  if (!t.view.last_two)
+    std::replace_if(
+        dims.begin(), dims.end(), [](int32_t d) { return d > 1; }, 1);
+  return {name,
+          dtype,
+          shape(t.local_shape, t.local.rows.count, pieces(t.local.cols.count)),
           shape(t.shape, t.view.rows, pieces(t.view.cols)),
-          shape(t.offset, t.local.rows.begin, t.local.cols.begin / per)};
+          shape(t.offset, t.local.rows.begin, t.local.cols.begin / per),
+          std::move(dims)};
 }
 
 /// A block of codes has one scale, so it must lie on one rank.
