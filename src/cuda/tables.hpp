@@ -60,14 +60,15 @@ struct States {
 
 /// Where a phase's results lie: docs/architecture.md, "The plan".
 struct SlotTable {
-  int64_t offset;  ///< In the reduction buffer.
-  int32_t rows, cols, scalars;
+  int64_t offset;         ///< Vectors and scalars of matrices, in the reduction buffer,
+  int64_t totals_offset;  ///< and totals.
+  int32_t rows, cols, scalars, totals;
 };
 
 /// One tensor.  Matrices, rows and columns are those of this rank unless they are called whole.
 struct TensorTable {
   int64_t batch, rows, cols;
-  int64_t whole_batch, whole_rows, whole_cols;
+  int64_t whole_rows, whole_cols;
   int64_t first_batch, first_row, first_col;
   int64_t pointers;        ///< Index of its first: parameter, gradient, states.
   int64_t blocks;          ///< Matrices with results of their own, or 1.
