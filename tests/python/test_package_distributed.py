@@ -1,4 +1,4 @@
-"""Two real processes: data parallelism and FSDP1 step as one process does, or are refused; DTensors and release are refused."""
+"""Two real processes: data parallelism and FSDP1 step as one process does, or are refused; release is refused."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 FACTORED = (came_optim.CAME, came_optim.Adafactor, came_optim.LAMB, came_optim.SM3)
@@ -64,13 +64,6 @@ def flat(rank, use_orig_params):
         assert_as_one_process(weights(net), came_optim.AdamW, lr=1e-2)
 
 
-def sharded(rank):
-    net = fully_shard(model(), mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
-    for cls in (*FACTORED, came_optim.AdamW):
-        with pytest.raises(NotImplementedError, match="does not step DTensor parameters .*FSDP2"):
-            cls(net.parameters())
-
-
 def work(rank, port, what, arguments):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
@@ -81,7 +74,7 @@ def work(rank, port, what, arguments):
 
 
 @pytest.mark.parametrize(
-    ("what", "arguments"), [(data_parallel, ()), (flat, (False,)), (flat, (True,)), (sharded, ())], ids=str
+    ("what", "arguments"), [(data_parallel, ()), (flat, (False,)), (flat, (True,))], ids=str
 )
 def test_two_processes(what, arguments):
     with socket.socket() as free:
