@@ -225,6 +225,8 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch._dynamo.disable
     def _graph_calls(self) -> Optional[List[Any]]:
+        if self._asks_for_state():
+            return None
         bound = self._bound()
         if not ops.IN_GRAPHS or not all(binding.plain(gradients) for binding, gradients in bound):
             return None
