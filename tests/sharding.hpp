@@ -43,16 +43,22 @@ inline std::vector<Shard> cut_again(const std::vector<Shard>& ranks, size_t d, c
 
 /// All-reduces over these ranks what a reduce group shares after a phase.
 inline void all_reduce(const std::vector<Trial*>& ranks, int phase, size_t group) {
-  const core::Phase& p = ranks[0]->plan.phases[static_cast<size_t>(phase)];
-  if (group >= p.shared.size()) return;
-  const auto buffer = [&](Trial& run) { return static_cast<double*>(run.reductions.data()) + p.shared[group].begin; };
-  for (int64_t k = 0; k < p.shared[group].count; ++k) {
-    double value = buffer(*ranks[0])[k];
+  const auto run_of = [&](const Trial& rank) -> core::SharedRun {
+    const std::vector<core::SharedRun>& shared = rank.plan.phases[static_cast<size_t>(phase)].shared;
+    return group < shared.size() ? shared[group] : core::SharedRun{};
+  };
+  const auto at = [&](Trial& rank, int64_t k) -> double& {
+    return static_cast<double*>(rank.reductions.data())[run_of(rank).begin + k];
+  };
+  const came_reduce_op op = ranks[0]->plan.phases[static_cast<size_t>(phase)].op;
+  for (Trial* rank : ranks) ASSERT_EQ(run_of(*rank).count, run_of(*ranks[0]).count) << "phase " << phase;
+  for (int64_t k = 0; k < run_of(*ranks[0]).count; ++k) {
+    double value = at(*ranks[0], k);
     for (size_t r = 1; r < ranks.size(); ++r) {
-      const double other = buffer(*ranks[r])[k];
-      value = p.op == CAME_REDUCE_SUM ? value + other : std::max(value, other);
+      const double other = at(*ranks[r], k);
+      value = op == CAME_REDUCE_SUM ? value + other : std::max(value, other);
     }
-    for (Trial* rank : ranks) buffer(*rank)[k] = value;
+    for (Trial* rank : ranks) at(*rank, k) = value;
   }
 }
 

@@ -141,6 +141,15 @@ Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_
   return t;
 }
 
+/// Two doubles for each tensor that is sharded over a group.
+void add_presence(Plan& plan, int32_t group, int64_t& offset) {
+  int64_t tensors = 0;
+  for (Tensor& t : plan.tensors) {
+    if (t.sharded && t.reduce_group == group) t.presence = offset + tensors++;
+  }
+  offset += 2 * tensors;
+}
+
 void add_phases(Plan& plan, const Descriptor& optimizer, bool reduces_in_place) {
   const bool split = std::any_of(plan.tensors.begin(), plan.tensors.end(),
                                  [](const Tensor& t) { return t.factored && t.owner == Owner::none; });
@@ -159,6 +168,8 @@ void add_phases(Plan& plan, const Descriptor& optimizer, bool reduces_in_place) 
     phase.offset = offset;
     for (int32_t group = 0; group <= reduce_groups; ++group) {  // the last: what is not sharded
       const int64_t begin = offset;
+      if (kind == kinds.front()) add_presence(plan, group, offset);
+      const int64_t slots = offset;
       for (Tensor& t : plan.tensors) {
         if ((t.sharded ? t.reduce_group : reduce_groups) != group) continue;
         const ReductionShape shape =
@@ -170,7 +181,8 @@ void add_phases(Plan& plan, const Descriptor& optimizer, bool reduces_in_place) 
         checked_add(block, shape.scalars, t.label);
         checked_add(offset, checked_product(t.slot_blocks, block, t.label), t.label);
       }
-      if (group < reduce_groups) phase.shared.push_back({begin, offset - begin});
+      if (group < reduce_groups) phase.shared.push_back({begin, offset - begin, slots - begin});
+      if (offset > slots) phase.slots.push_back({slots, offset - slots});
     }
     phase.count = offset - phase.offset;
     plan.phases.push_back(phase);

@@ -3,9 +3,9 @@
 //
 // Reduction tree: every tile leaves its partials, which are reduced in f64, in tile order, into the slot of their
 // tensor.  Slots of sharded tensors come first, by reduce group: the ranks of a group all-reduce one contiguous run per
-// phase.  A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars; or, where no vectors
-// are reduced, one set of scalars for the whole tensor.  A backend that reduces in place needs no slots for tensors
-// that are not sharded.
+// phase, in the first phase behind the group's presence.  A slot holds, per matrix, vectors over its rows, vectors over
+// its columns, and scalars; or, where no vectors are reduced, one set of scalars for the whole tensor.  A backend that
+// reduces in place needs no slots for tensors that are not sharded.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +62,7 @@ struct Tensor {
   int64_t first_state = 0;           ///< Index of states[0] among all states of the plan.
   int64_t slot_blocks = 1;           ///< Sets of numbers in a slot: one per matrix of the whole tensor, or one.
   int64_t first_matrix_scalars = 0;  ///< Where its matrix scalars begin among those of the plan: local_blocks().
+  int64_t presence = 0;              ///< Sharded: where "has a gradient" lies in the reduction buffer.
   int64_t column_multipliers = 0;    ///< Where a number per column and local matrix lies in the workspace, in doubles.
   std::vector<Slot> slots;           ///< One per phase.
   Range tiles;                       ///< Among those of the plan: matrix by matrix, rows first.
@@ -80,13 +81,21 @@ struct Tile {
   int64_t partial = 0;  ///< Offset of its partials in the workspace, in doubles.
 };
 
+/// Doubles that the ranks of a reduce group all-reduce after a phase.
+struct SharedRun {
+  int64_t begin = 0;
+  int64_t count = 0;
+  int64_t presence = 0;  ///< How many at its front say which tensors are active: core/presence.hpp.
+};
+
 /// One phase and the reduction after it.
 struct Phase {
   PhaseKind kind = PhaseKind::apply;
   came_reduce_op op = CAME_REDUCE_SUM;
-  int64_t offset = 0;         ///< In doubles.
-  int64_t count = 0;          ///< Doubles of all tensors.
-  std::vector<Range> shared;  ///< Doubles of the sharded tensors, per reduce group, at the front.
+  int64_t offset = 0;             ///< In doubles.
+  int64_t count = 0;              ///< Doubles of all tensors.
+  std::vector<SharedRun> shared;  ///< Those of sharded tensors, per reduce group, at the front.
+  std::vector<Range> slots;       ///< All doubles but presence.
 };
 
 struct Plan {

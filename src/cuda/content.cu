@@ -266,6 +266,7 @@ std::vector<VectorTable> vectors_of(const Content& c, int64_t most) {
 
 Content content_of(const core::Plan& plan) {
   Content c;
+  if (const int norm = plan.find(PhaseKind::norm); norm >= 0) c.norms = plan.phases[static_cast<size_t>(norm)].slots;
   for (const core::Tile& tile : plan.tiles) {
     const core::Tensor& t = plan.tensors[static_cast<size_t>(tile.tensor)];
     const bool halved =

@@ -250,7 +250,8 @@ struct Args {
   MomentsSheet* moments;           ///< likewise, of those that are taken in chunks.
   double* reductions;
   ScalarTable found_inf, grad_scale, lr, step;
-  int64_t norm_offset, norm_count;  ///< Squared norms in the reduction buffer; none: 0.
+  const Range* norms;  ///< Where squared norms lie in the reduction buffer,
+  int64_t norm_count;  ///< in so many ranges; none: 0.
   Algorithm algorithm;
   int32_t phase;
   PhaseKind phase_kind;
@@ -298,8 +299,10 @@ class Tables {
   const Part* parts = nullptr;
   const Chunk* chunks = nullptr;
   const VectorTable* vectors = nullptr;
+  const Range* norms = nullptr;
   int64_t block_count = 0;
   int64_t vector_count = 0;
+  int64_t norm_count = 0;
   bool vectors_beside = false;  ///< Resident matrices.
 
   // Resident matrices: resident.hpp.
