@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from .. import memory, native
-from ..binding import Binding, Gradients, Member, check_gradient, check_state, spec
+from ..binding import Binding, Gradients
 from ..layout import Layout
+from ..members import Member, check_gradient, check_state, spec
 from . import is_dtensor, local, shards
 from .ranks import Line, Ranks
 
@@ -73,8 +74,6 @@ class ShardedBinding(Binding):
 
     def _bind_tensor(self, member: Member, wanted: native.State, have: Any) -> Tuple[Tensor, Tensor]:
         if not is_dtensor(member.param):
-            if is_dtensor(have):
-                raise ValueError(f"{self.owner}: state {wanted.name} of {member} is a DTensor beside a plain parameter, expected a plain tensor")
             return super()._bind_tensor(member, wanted, have)
         label = f"{self.owner}: state {wanted.name} of {member}"
         part = shards.Part(wanted.shape, wanted.offset)
