@@ -229,12 +229,13 @@ TEST(CodesStep, DoNotDependOnTilesOrShards) {
 TEST(CodesStep, OfVectorsAndScalarsAreThoseWithoutCodes) {
   for (const std::string& word : all_words()) {
     for (const char* dtype : {"int8", "int4"}) {
-      const std::vector<TensorSpec> list{spec_of({40001}, DType::f32), spec_of({}, DType::f32),
+      const std::vector<TensorSpec> list{spec_of({4001}, DType::f32), spec_of({}, DType::f32),
                                          spec_of({31}, DType::bf16)};
       Options o = with_codes(word, dtype);
       if (has_second_moment(word)) o.set("second_moment_dtype", "int8");  // one id for all: nothing is drawn
-      Trial coded({o}, list);
-      Trial plain({Options(word)}, list);
+      const core::Tiling tiling{.elements = 300, .cols = 100};            // code blocks would make it 128
+      Trial coded({o}, list, &tiling);
+      Trial plain({Options(word)}, list, &tiling);
       for (Trial* run : {&coded, &plain}) {
         run->fill_params(1);
         for (uint64_t step = 0; step < 5; ++step) {
