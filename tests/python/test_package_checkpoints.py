@@ -269,7 +269,7 @@ def coded_second(count, seed):
 @pytest.mark.parametrize("momentum_dtype", ["int8", "int4"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("algorithm", OPTIMIZERS)
-def test_codes_of_vectors_load_as_what_they_mean(algorithm, dtype, momentum_dtype, fused):
+def test_codes_of_vectors_are_read_as_what_they_mean(algorithm, dtype, momentum_dtype, fused):
     params, others = parameters(dtype, VECTORS), parameters(dtype, VECTORS)
     options = {"momentum_dtype": momentum_dtype, "fused": fused}
     if algorithm in ("adam", "adamw", "lamb"):
