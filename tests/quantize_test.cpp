@@ -236,6 +236,7 @@ TEST(CodesStep, OfVectorsAndScalarsAreThoseWithoutCodes) {
       const core::Tiling tiling{.elements = 300, .cols = 100};            // code blocks would make it 128
       Trial coded({o}, list, &tiling);
       Trial plain({Options(word)}, list, &tiling);
+      EXPECT_EQ(coded.plan.tiles.size(), plain.plan.tiles.size());
       for (Trial* run : {&coded, &plain}) {
         run->fill_params(1);
         for (uint64_t step = 0; step < 5; ++step) {
