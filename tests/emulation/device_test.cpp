@@ -172,8 +172,9 @@ TEST_P(EmulatedAddresses, MayChangeFromStepToStep) {
 INSTANTIATE_TEST_SUITE_P(All, EmulatedAddresses, testing::ValuesIn(all_words()),
                          [](const auto& param) { return param.param; });
 
-/// One plan, two streams, each with memory of its own: the device goes from one to the other between any launches.
-TEST_F(EmulatedDevice, ServesTwoStreamsWithMatricesThatStayOnTheChip) {
+/// One plan, two streams, each with memory of its own: the device goes from one to the other between any launches.  It
+/// does not within one, so that what two of them share shows where a step takes several: without cooperative ones.
+void check_two_streams() {
   constexpr int kSteps = 3;
   const auto make = [] {
     auto run =
@@ -201,6 +202,13 @@ TEST_F(EmulatedDevice, ServesTwoStreamsWithMatricesThatStayOnTheChip) {
   }
 }
 
+TEST_F(EmulatedDevice, ServesTwoStreamsWithResidentMatrices) {
+  for (const bool cooperative : {true, false}) {
+    emulated().cooperative = cooperative;
+    check_two_streams();
+  }
+}
+
 /// Copies memory: what a caller's own kernel sees of a step before it.
 struct Copies {
   static constexpr int kMost = 32;
@@ -215,6 +223,7 @@ void copy_kernel(Copies all) {
   }
 }
 
+/// That a kernel which runs beside another one is not over before that one only shows on a GPU.
 TEST_F(EmulatedDevice, LetsAProgrammaticLaunchOfTheCallerBeginOnceAStepHasWritten) {
   std::vector<TensorSpec> specs = in_every_type({{5, 7}, {67, 130}, {301}});
   for (const Sizes& shape : std::vector<Sizes>{{70, 1024}, {64, 64}, {301}}) {
@@ -251,7 +260,12 @@ TEST_F(EmulatedDevice, LetsAProgrammaticLaunchOfTheCallerBeginOnceAStepHasWritte
     }
   };
   for (const std::string& word : all_words()) check_steps(word, specs);
-  check_steps("came", {spec_of({70, 1024}, DType::f32)});
+  // What may come last in a step of CAME, beside vectors: matrices phase by phase, and resident ones in either way.
+  check_steps("came", {spec_of({67, 130}, DType::bf16)});
+  for (const bool cooperative : {true, false}) {
+    emulated().cooperative = cooperative;
+    check_steps("came", {spec_of({70, 1024}, DType::f32)});
+  }
 }
 
 }  // namespace
