@@ -73,8 +73,8 @@ class Call {
     const bool vectors = whole && any_is_aligned(Way::vector);
     const bool beside = tables_.vectors_beside && any_is_aligned(Way::resident);
     args_.lets_next = vectors && beside ? 1 : 0;
-    if (ends) run_residents(whole);
-    if (vectors) run_vectors(args_, tables_.vectors, tables_.vector_count, beside, queue_);
+    const bool side_by_side = ends && run_residents(whole);
+    if (vectors) launch_vectors(beside, side_by_side);
   }
 
  private:
@@ -169,8 +169,9 @@ class Call {
 
   /// Resident matrices take all their phases with the last one.  Phases that come one by one have work of
   /// the caller between them, which may hold part of the device: then blocks do not wait for each other.
-  void run_residents(bool whole) {
-    if (tables_.residents == nullptr) return;
+  /// Did their blocks run side by side?
+  bool run_residents(bool whole) {
+    if (tables_.residents == nullptr) return false;
     const Residents& residents = *tables_.residents;
     auto* areas = static_cast<double*>(step_.workspace);
     if (room_for_pieces(plan_, residents.floats()) > 0) {
@@ -197,7 +198,17 @@ class Call {
       if (any) run_unaligned_resident(run, member, queue_);
       member += count;
     }
-    if (any_is_aligned(Way::resident)) run_resident(run, residents.side_by_side && whole, queue_);
+    return any_is_aligned(Way::resident) && run_resident(run, residents.side_by_side && whole, queue_);
+  }
+
+  /// Blocks that share a vector wait for each other, so they must run at the same time.  They do after or beside a
+  /// cooperative launch of resident matrices, which take more room, or in one of their own.  Otherwise none are shared.
+  void launch_vectors(bool beside, bool side_by_side) {
+    const bool share = tables_.unshared_count > 0;
+    if (!share || side_by_side) return run_vectors(args_, tables_.vectors, tables_.vector_count, beside, queue_);
+    const bool together = !beside && tables_.vectors_together &&
+                          run_vectors_together(args_, tables_.vectors, tables_.vector_count, queue_);
+    if (!together) run_vectors(args_, tables_.unshared, tables_.unshared_count, beside, queue_);
   }
 
   /// A scalar: where it lies on the device, or its values after the words so far.

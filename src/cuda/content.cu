@@ -300,7 +300,9 @@ Content content_of(const core::Plan& plan) {
     c.routes.push_back({kind_of(t, cautious), t.resident ? Way::resident : t.vector ? Way::vector : Way::phases});
     t.needs_alignment = needs_alignment(c.routes.back());
   }
-  c.vectors = vectors_of(c, has_room(plan.device_index) ? kMostSharing : 0);
+  c.vectors = vectors_of(c, 0);
+  std::vector<VectorTable> shared = vectors_of(c, has_room(plan.device_index) ? kMostSharing : 0);
+  if (shared.size() > c.vectors.size()) c.unshared = std::exchange(c.vectors, std::move(shared));
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     const PhaseKind kind = plan.phases[phase].kind;
     std::vector<Part> parts[kForms][2][kKinds];  // by whether they are vectors

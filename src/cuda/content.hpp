@@ -15,6 +15,7 @@ struct Content {
   std::vector<Part> parts;
   std::vector<Chunk> chunks;
   std::vector<VectorTable> vectors;
+  std::vector<VectorTable> unshared;  ///< The same, each of one block; empty where they all are.
   std::vector<Launch> launches[kPhases];
   std::vector<PieceTable> pieces;
   Residents residents;

@@ -9,10 +9,7 @@
 // Where blocks cannot run side by side, the same functions run one after the other, a launch each, and read again what
 // they would have kept: the same bits.
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
-#include "core/message.hpp"
 #include "cuda/device/residents.cuh"
 #include "cuda/launching.hpp"
 
@@ -37,29 +34,6 @@ void stream_waves(const ResidentArgs& run, int wave, const Queue& queue) {
   stream_stages<W>(run, std::min(kTeams, run.waves - wave) * kMostPieces, wave, -1, queue);
 }
 
-/// Launches all blocks at the same time; false: there is no room for them, as on a stream that has a part of the device
-/// for itself (a green context), and nothing was launched.
-bool run_side_by_side(void (*kernel)(ResidentArgs), const ResidentArgs& run, const Queue& queue) {
-  const cudaError_t error = try_kernel(kernel, {kTeams * kMostPieces, kThreads, kBytes, Manner::together}, queue, run);
-  if (error == cudaErrorCooperativeLaunchTooLarge || error == cudaErrorNotSupported) {
-    cudaGetLastError();  // answered, and not the caller's
-    return false;
-  }
-  check(error, "step: a launch failed");
-  return true;
-}
-
-/// Does the environment leave the launch of blocks side by side on?  It is read once.
-bool is_wanted() {
-  static const bool wanted = [] {
-    const char* given = std::getenv("CAME_CUDA_RESIDENT");
-    const std::string_view text = given == nullptr ? "" : given;
-    if (text != "" && text != "0" && text != "1") core::invalid("CAME_CUDA_RESIDENT is '", text, "', expected 0 or 1");
-    return text != "0";
-  }();
-  return wanted;
-}
-
 }  // namespace
 
 bool fits_the_chip() {
@@ -70,27 +44,31 @@ bool fits_the_chip() {
   stream_large<Where<false>>(any, 0, nowhere);
   int device = 0;
   int multiprocessors = 0;
-  int cooperative = 0;
   int blocks = 0;
   int of_large = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
-  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "cooperative launch");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, resident_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
-  return is_wanted() && cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
+  return has_cooperative_launches() && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
 }
 
-void run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue) {
-  const auto runs = [&](auto kernel) { return side_by_side && run_side_by_side(kernel, run, queue); };
+bool run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue) {
+  bool all = side_by_side;
+  const auto runs = [&](auto kernel) {
+    const bool taken = side_by_side && run_together(kernel, {kTeams * kMostPieces, kThreads, kBytes}, queue, run);
+    all = all && taken;
+    return taken;
+  };
   if (run.large_count > 0 && !runs(large_kernel<Where<true>>)) {
     for (int k = 0; k < run.large_count; ++k) stream_large<Where<true>>(run, k, queue);
   }
   if (run.waves > 0 && !runs(resident_kernel<Where<true>>)) {
     for (int wave = 0; wave < run.waves; wave += kTeams) stream_waves<Where<true>>(run, wave, queue);
   }
+  return all;
 }
 
 void run_unaligned_resident(const ResidentArgs& run, int member, const Queue& queue) {

@@ -85,8 +85,8 @@ std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorT
 /// what they compute.  Asks for the kernels of resident matrices, whichever way they are launched.
 bool fits_the_chip();
 
-/// All matrices whose addresses are aligned.
-void run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue);
+/// All matrices whose addresses are aligned.  Did their blocks run side by side?
+bool run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue);
 /// The others of a large matrix, or of as many waves as there are teams: the number of the first in Residents::members.
 void run_unaligned_resident(const ResidentArgs& run, int member, const Queue& queue);
 

@@ -298,9 +298,12 @@ class Tables {
   const Part* parts = nullptr;
   const Chunk* chunks = nullptr;
   const VectorTable* vectors = nullptr;
+  const VectorTable* unshared = nullptr;
   int64_t block_count = 0;
   int64_t vector_count = 0;
-  bool vectors_beside = false;  ///< Resident matrices.
+  int64_t unshared_count = 0;     ///< 0: no blocks share a vector.
+  bool vectors_beside = false;    ///< Resident matrices.
+  bool vectors_together = false;  ///< Where they have a cooperative launch of their own, has the device room for it?
 
   // Resident matrices: resident.hpp.
   std::unique_ptr<const Residents> residents;

@@ -3,8 +3,9 @@
 // by one do.
 //
 // A step has hundreds of vectors and they hold next to nothing: what they cost is the waiting for one load after the
-// other.  Hence all are sent for at once.  Blocks that share a vector wait for each other; they are few, and the
-// longest vectors begin first.  Where matrices are resident, vectors take the places of the blocks that end first.
+// other.  Hence all are sent for at once.  Blocks that share a vector wait for each other, where they are sure to run
+// at the same time; the longest vectors begin first.  Where matrices are resident, vectors take the places of the
+// blocks that end first.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/notes.cuh"
 #include "cuda/device/update.cuh"
@@ -162,6 +163,20 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
 void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, bool beside, const Queue& queue) {
   const Manner manner = beside ? Manner::beside : Manner::after;
   run_kernel(vectors_kernel, {count, kWide, 0, manner}, queue, args, vectors);
+}
+
+bool run_vectors_together(const Args& args, const VectorTable* vectors, int64_t count, const Queue& queue) {
+  return run_together(vectors_kernel, {count, kWide, 0}, queue, args, vectors);
+}
+
+bool vectors_fit(int64_t count) {
+  int device = 0;
+  int multiprocessors = 0;
+  int blocks = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, vectors_kernel, kWide, 0), "occupancy");
+  return count <= int64_t{blocks} * multiprocessors;
 }
 
 }  // namespace came::cuda
