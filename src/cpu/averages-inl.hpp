@@ -65,7 +65,7 @@ struct Averages {
       HWY_ALIGN T multipliers[kChunk];
       const T* r = row + s.row_at(b, first);
       for (int64_t k = 0; k < n; ++k)
-        multipliers[k] = algorithms::row_factor_as<T>(multiplier / std::sqrt(static_cast<double>(r[k])));
+        multipliers[k] = algorithms::row_multiplier_as<T>(multiplier / std::sqrt(static_cast<double>(r[k])));
       for (int64_t k = 0; k < n; ++k) f(first + k, multipliers[k]);
     });
   }

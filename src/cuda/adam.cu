@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   const bool blends = !applies || a.split == 0;
   const bool cautious = !K::kPlain && s.o.cautious != 0;
   const bool decoupled = a.algorithm == Algorithm::adamw;
-  const Rates<T> rates(s.o, s.k, decoupled, cautious && applies ? s.derived(0).direction : 1.0);
+  const Rates<T> rates(s.o, s.k, decoupled, cautious && applies ? s.matrix_scalars(0).direction : 1.0);
   int agreements = 0;
   for_vectors<K, R>(team, s, part.batch, part, [&](const typename K::At(&w)[R]) {
     typename Moments<K>::Loaded raw[R];
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   if (applies) return;
   if (cautious) count_agreement(team, s, agreements);
   arrive<Add>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      team, s, part.batch, static_cast<const Averages<T>*>(nullptr), [](int64_t) {},
       [&] { finish_agreement(team, s, a.phase, true); });
 }
 

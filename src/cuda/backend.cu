@@ -153,7 +153,7 @@ class Call {
     args_.block_count = tables_.block_count;
     args_.turn_count = tables_.residents == nullptr ? 0 : tables_.residents->turns();
     args_.workspace = workspace;
-    args_.derived = reinterpret_cast<Derived*>(workspace + plan_.matrix_scalars_offset);
+    args_.matrix_scalars = reinterpret_cast<MatrixScalars*>(workspace + plan_.matrix_scalars_offset);
     args_.scalars = reinterpret_cast<Scalars*>(own + room.scalars);
     args_.words = reinterpret_cast<uint64_t*>(own + room.words);
     args_.arrivals = reinterpret_cast<unsigned*>(own + room.arrivals);

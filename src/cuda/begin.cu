@@ -68,7 +68,7 @@ __device__ void write_sheet(const Args& a, const TensorTable& t, const came_opti
   put(Word::cols, static_cast<uint64_t>(t.cols));
   put(Word::active, s.active != 0 ? 1 : 0);
   put(Word::unaligned, s.unaligned != 0 ? 1 : 0);
-  put_number(Word::factor, s.factor);
+  put_number(Word::multiplier, s.multiplier);
   put_number(Word::lr, s.lr);
   put_number(Word::decay, s.lr * o.weight_decay);
   put_number(Word::rate1, algorithms::rate_of(o.beta1));
@@ -97,7 +97,7 @@ __device__ void write_moments_sheet(const Args& a, const TensorTable& t, const c
                            s.keys[static_cast<int>(algorithms::Stream::momentum)]},
                   .whole = static_cast<uint64_t>(row * t.whole_cols),
                   .elements = t.batch * t.rows * t.cols,
-                  .factor = static_cast<float>(s.factor),
+                  .multiplier = static_cast<float>(s.multiplier),
                   .rate1 = static_cast<float>(algorithms::rate_of(o.beta1)),
                   .rate2 = static_cast<float>(algorithms::rate_of(o.beta2)),
                   .l2 = rates.l2,
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kBegin)
     Scalars s{};
     s.lr = value_of(word, a.lr, t.group, o.lr);
     s.count = (there ? value_of(word, a.step, a.step.each != 0 ? k : 0, 0.0) : 0.0) + 1;
-    const double factor = algorithms::gradient_multiplier(scale, o.max_grad_norm, norm);
-    s.factor = o.maximize != 0 ? -factor : factor;
+    const double multiplier = algorithms::gradient_multiplier(scale, o.max_grad_norm, norm);
+    s.multiplier = o.maximize != 0 ? -multiplier : multiplier;
     const double of = power == 0 ? o.beta1 : power == 1 ? o.beta2 : power == 2 ? o.beta3 : s.count;
     const bool wanted = is_wanted(power, a.algorithm, o);
     const double correction = wanted ? 1 - pow(of, power < 3 ? s.count : o.beta2_decay) : 0.0;

@@ -84,7 +84,7 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.block = t.first_matrix_scalars;
   table.tile = t.tiles.begin;
   table.tiles = table.blocks > 0 ? t.tiles.count / table.blocks : 0;
-  table.column_factors = t.column_multipliers;
+  table.column_multipliers = t.column_multipliers;
   table.id = t.id;
   table.elements = static_cast<double>(t.view.elements());
   table.group = t.group;

@@ -1,6 +1,6 @@
 // The squared norm of the gradient, for max_grad_norm: docs/algorithms.md, equation (2).  Reads G bytes per parameter.
-#include "cuda/device/factors.cuh"
 #include "cuda/device/launch.cuh"
+#include "cuda/device/reduction.cuh"
 
 namespace came::cuda {
 namespace {
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   const Subject<T> s(a, desk, K::kPlain);
   if (!is_taken<K>(a, s.k)) return;
   const Team<kNarrow> team;
-  const T factor = s.factor();
+  const T multiplier = s.multiplier();
   double sum = 0;
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
     const Place grad = s.grad(b);
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
         T g[N];
         K::Param::decode(grad, raw[r], g);
 #pragma unroll
-        for (int n = 0; n < N; ++n) g[n] *= factor;
+        for (int n = 0; n < N; ++n) g[n] *= multiplier;
         sum += sound_squares(g);
       }
     });
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   // Unlike all others, this result is a slot of its tensor, sharded or not: the norm is over the whole plan.
   const int64_t own = s.t.block + (s.t.per_matrix ? part.batch : 0);
   if (!arrives_last(team, a.arrivals + own, static_cast<unsigned>(s.t.units[a.phase]))) return;
-  write_slot<Add>(team, s, a.phase, part.batch, static_cast<const Factors<T>*>(nullptr));
+  write_slot<Add>(team, s, a.phase, part.batch, static_cast<const Averages<T>*>(nullptr));
 }
 
 }  // namespace

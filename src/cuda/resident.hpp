@@ -39,7 +39,7 @@ struct PieceTable {
   int32_t index;    ///< Of the block among those of the matrix,
   int32_t count;    ///< which has so many.
   int32_t base;     ///< The first of them.
-  int32_t results;  ///< Where the matrix's own begin: factors of its columns, then scalars of its blocks.
+  int32_t results;  ///< Where the matrix's own begin: multipliers of its columns, then scalars of its blocks.
 };
 
 /// Waves of matrices, and before them those that all blocks take together.

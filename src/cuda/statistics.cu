@@ -101,7 +101,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
   const Subject<T> s(a, desk, false);
   const Update<T> update(s);
   arrive<Add>(
-      team, s, desk.part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
+      team, s, desk.part.batch, &update.averages, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
       [&] { update.finish_statistics(team, a.phase, true); });
 }
 
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   double sum = 0;
   for_panel<K, 1>(
       team, s, shelves<T, kWide>().block, part.batch, Range{part.row, part.rows}, Range{part.col, part.cols},
-      [&](int64_t i) { return update.row_factor(part.batch, i, Update<T>::kRmsScale); },
-      [&](int64_t j) { return update.factors.col_root(part.batch, j); },
+      [&](int64_t i) { return update.row_multiplier(part.batch, i, Update<T>::kRmsScale); },
+      [&](int64_t j) { return update.averages.col_root(part.batch, j); },
       [&](const typename K::At& w) { return K::Param::template load<N>(grad, w); },
       [&](const typename K::At&, const typename K::Param::template Raw<N>& raw, T row, const T(&col)[N]) {
         T g[N];
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   sum = team.sum(sum);
   if (team.rank == 0) s.scalars(part)[core::kUpdateSquares] = sum;
   arrive<Add>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {}, [] {});
+      team, s, part.batch, static_cast<const Averages<T>*>(nullptr), [](int64_t) {}, [] {});
 }
 
 }  // namespace

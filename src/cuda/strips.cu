@@ -26,10 +26,10 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
   const Place grad = s.grad(b);
   const auto frame = s.template frame<K::kPlain>(b, kWarp);
   const typename K::At top = frame.where(part.row, strip.col, s.t.cols - strip.col);
-  float* averages = update.factors.row + s.row_at(b, part.row);
-  const float factor = s.factor();
-  const float rate = update.factors.rate();
-  const float eps = static_cast<float>(update.factors.eps);
+  float* averages = update.averages.row + s.row_at(b, part.row);
+  const float multiplier = s.multiplier();
+  const float rate = update.averages.rate();
+  const float eps = static_cast<float>(update.averages.eps);
   const float share = static_cast<float>(1 / static_cast<double>(s.t.whole_cols));
   const int count = static_cast<int>(part.rows);
   const Ahead<G, N, kStripThreads, V, kTurns> ahead(memory_of_block(), static_cast<int>(threadIdx.x));
@@ -44,7 +44,7 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
   const auto decode = [&](const Raw& raw, float(&x)[N]) {
     G::decode(grad, raw, x);
 #pragma unroll
-    for (int n = 0; n < N; ++n) x[n] = Scaled ? x[n] * factor : x[n];
+    for (int n = 0; n < N; ++n) x[n] = Scaled ? x[n] * multiplier : x[n];
   };
   float plain[V][N] = {};
   float weighted[V][N] = {};
@@ -102,7 +102,7 @@ CAME_ROUTE void end_squares(const Args& a, const Desk& desk) {
   const Subject<float> s(a, desk, false);
   const Update<float> update(s);
   arrive<Add>(
-      team, s, desk.part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
+      team, s, desk.part.batch, &update.averages, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
       [&] { update.finish_statistics(team, a.phase, true); });
 }
 
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kStripThreads, 2) squares_kernel(const __grid_
   const Desk& desk = desk_of(a);
   if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<float> s(a, desk, K::kPlain);
-  if (fabsf(s.factor()) == 1.0F) {
+  if (fabsf(s.multiplier()) == 1.0F) {
     sum_squares<K, false>(s, Update<float>(s), desk.part);
   } else {
     sum_squares<K, true>(s, Update<float>(s), desk.part);
@@ -149,7 +149,7 @@ class MomentumAhead {
 };
 
 template <class K, int V, int Turns>
-requires(K::kPlain&& requires { &K::Momentum::factor_of; }) class MomentumAhead<K, V, Turns> {
+requires(K::kPlain&& requires { &K::Momentum::multiplier_of; }) class MomentumAhead<K, V, Turns> {
  public:
   using M = typename K::Momentum;
   using Raw = typename M::template Raw<K::N>;
@@ -191,7 +191,7 @@ requires(K::kPlain&& requires { &K::Momentum::factor_of; }) class MomentumAhead<
 /// Rows that are finished together: what gradients are multiplied with, and what the strips add up to.
 constexpr int kSegment = 128;
 struct RowsOfSegment {
-  float factor[kSegment];
+  float multiplier[kSegment];
   float sum[kSegment][kStripWarps];
 };
 
@@ -201,7 +201,7 @@ CAME_MAIN_ROUTE void store_row(const Strip<K, V>& strip, const Place& momentum, 
                                float (&m)[V][K::N]) {
   using M = typename K::Momentum;
   const auto place = [&](int v) { return strip.template place<M>(momentum, v); };
-  if constexpr (K::kPlain && requires { &M::factor_of; }) {
+  if constexpr (K::kPlain && requires { &M::multiplier_of; }) {
     float scale = 0.0F;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -209,20 +209,20 @@ CAME_MAIN_ROUTE void store_row(const Strip<K, V>& strip, const Place& momentum, 
       if (strip.lane % V == v) scale = of_vector;
     }
     const unsigned usable = __ballot_sync(kAll, scale > 0.0F);
-    const float factor = M::factor_of(momentum, scale);
+    const float multiplier = M::multiplier_of(momentum, scale);
     const float unit = M::unit_of(momentum, scale);
-    float factors[V];
+    float multipliers[V];
     float units[V];
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      factors[v] = __shfl_sync(kAll, factor, v);
+      multipliers[v] = __shfl_sync(kAll, multiplier, v);
       units[v] = __shfl_sync(kAll, unit, v);
     }
     if (strip.lane < V && strip.begins(of_row, strip.lane))
       momentum.scales[of_row.block_at(momentum) + strip.lane] = scale;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      const uint32_t codes = M::encode(momentum, (usable >> v & 1U) != 0, units[v], factors[v], m[v]);
+      const uint32_t codes = M::encode(momentum, (usable >> v & 1U) != 0, units[v], multipliers[v], m[v]);
       M::template store_codes<K::N>(place(v), strip.vector(of_row, v), codes);
     }
   } else {
@@ -251,8 +251,8 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
   const Place grad = s.grad(b);
   const Place momentum = s.momentum(b);
   const auto frame = s.template frame<K::kPlain>(b, kWarp);
-  const Factors<float> factors = instability(s);
-  const float* roots = s.column_factors(b);
+  const Averages<float> averages = instability(s);
+  const float* roots = s.column_multipliers(b);
   const float rate = static_cast<float>(algorithms::rate_of(s.o.beta1));
   float col[V][N];
   float over[V][N] = {};
@@ -279,7 +279,7 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
     };
     for (int turn = 0; turn < kTurns; ++turn) send(turn);
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kStripThreads) {
-      rows.factor[i] = update.row_factor(b, first + i, 1.0);
+      rows.multiplier[i] = update.row_multiplier(b, first + i, 1.0);
     }
     __syncthreads();
     // The sum over a row is handed from lane to lane while the next row is under way.
@@ -292,7 +292,7 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
 #pragma unroll 1
     for (; row_of(turn) < count; ++turn) {
       const typename K::At of_row = at(turn);
-      const float row = rows.factor[row_of(turn)];
+      const float row = rows.multiplier[row_of(turn)];
       typename G::template Raw<N> g[V];
       typename M::template Raw<N> raw[V];
       arrived<kTurns - 1>();
@@ -333,7 +333,7 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kStripThreads) {
       double total = 0;
       for (int k = 0; k < strip.strips; ++k) total += static_cast<double>(rows.sum[i][k]);
-      factors.average_row(b, first + i, total);
+      averages.average_row(b, first + i, total);
     }
     __syncthreads();
   }
@@ -344,9 +344,9 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
 CAME_ROUTE void end_momentum(const Args& a, const Desk& desk) {
   const Team<kStripThreads> team;
   const Subject<float> s(a, desk, false);
-  const Factors<float> factors = instability(s);
+  const Averages<float> averages = instability(s);
   arrive<Add>(
-      team, s, desk.part.batch, &factors, [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
+      team, s, desk.part.batch, &averages, [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
       [&] { finish_agreement(team, s, a.phase, true); });
 }
 

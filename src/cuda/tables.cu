@@ -63,7 +63,7 @@ Room room_of(const core::Plan& plan) {
 
 int64_t room_for_pieces(const core::Plan& plan, int64_t floats) {
   const int64_t needed = words(floats * static_cast<int64_t>(sizeof(float))) + 1;  // from a multiple of 16 bytes on
-  // Before what is derived lies what other tensors' tiles left: by then nobody reads it.
+  // Before the matrix scalars lies what other tensors' tiles left: by then nobody reads it.
   return needed <= plan.matrix_scalars_offset ? 0 : needed;
 }
 

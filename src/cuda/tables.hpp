@@ -69,13 +69,13 @@ struct TensorTable {
   int64_t batch, rows, cols;
   int64_t whole_batch, whole_rows, whole_cols;
   int64_t first_batch, first_row, first_col;
-  int64_t pointers;        ///< Index of its first: parameter, gradient, states.
-  int64_t blocks;          ///< Matrices with results of their own, or 1.
-  int64_t block;           ///< Number of the first among those of the plan.
-  int64_t tile;            ///< Number of its first tile.
-  int64_t tiles;           ///< Per block.
-  int64_t column_factors;  ///< In the workspace.
-  int32_t front;           ///< Scalars before the vectors of a tile's partial results.
+  int64_t pointers;            ///< Index of its first: parameter, gradient, states.
+  int64_t blocks;              ///< Matrices with results of their own, or 1.
+  int64_t block;               ///< Number of the first among those of the plan.
+  int64_t tile;                ///< Number of its first tile.
+  int64_t tiles;               ///< Per block.
+  int64_t column_multipliers;  ///< In the workspace.
+  int32_t front;               ///< Scalars before the vectors of a tile's partials.
   uint64_t id;
   double elements;  ///< Of the whole tensor.
   int32_t group;
@@ -109,19 +109,19 @@ struct Part {
 };
 
 /// What follows from a reduction, per block.
-struct Derived {
-  double update;      ///< Factor of the update: root of the mean row average over the clipping ratio.
-  double confidence;  ///< Factor of the momentum: the same root for the instability, bias-corrected.
-  double direction;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
+struct MatrixScalars {
+  double update;      ///< Multiplier of the update: root of the mean row average over the clipping ratio.
+  double confidence;  ///< Multiplier of the momentum: the same root for the instability, bias-corrected.
+  double direction;   ///< Multiplier of the whole direction: cautious rescaling, LAMB's trust ratio.
   double rate;        ///< Adafactor: the learning rate.
 };
-static_assert(sizeof(Derived) == core::kMatrixScalars * sizeof(double));
+static_assert(sizeof(MatrixScalars) == core::kMatrixScalars * sizeof(double));
 
 /// What a step says of one tensor, once its scalars are read.
 struct Scalars {
   double lr;
   double count;                     ///< Number of this step, from 1.
-  double factor;                    ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
+  double multiplier;                ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
   double correction1, correction2;  ///< 1 - beta^count.
   double correction3;
   double beta2;       ///< Of this step: Adafactor's may grow.
@@ -146,7 +146,7 @@ enum class Word : int32_t {
   rows,
   cols,
   share_of_row,  ///< 1 / rows.
-  factor,
+  multiplier,
   lr,
   decay,
   rate1,  ///< algorithms::rate_of(beta1), and so on.
@@ -173,7 +173,7 @@ struct MomentsSheet {
   uint64_t keys[2];  ///< Of stochastic rounding: parameter, momentum.
   uint64_t whole;    ///< Number of its first element in the whole tensor.
   int64_t elements;
-  float factor, rate1, rate2;
+  float multiplier, rate1, rate2;
   float l2, decay, root, eps, rate;  ///< Rates of device/moments.cuh.
   DType dtype, grad_dtype, momentum_dtype;
   int32_t stochastic, active;
@@ -239,7 +239,7 @@ struct Args {
   int64_t tensor_count, block_count, turn_count;
   // In the workspace.
   double* workspace;
-  Derived* derived;
+  MatrixScalars* matrix_scalars;
   Scalars* scalars;
   uint64_t* words;
   unsigned* arrivals;              ///< Per block, then per tensor.

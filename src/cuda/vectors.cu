@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
   auto* const full = notes.pointer<float>(Word::row);
   auto* const momentum = notes.pointer<float>(Word::momentum);
   auto* const param = notes.pointer<float>(Word::param);
-  const float factor = notes.rounded(Word::factor);
+  const float multiplier = notes.rounded(Word::multiplier);
   // All of it is on its way before anybody waits for any.
   constexpr int kStride = kLine / static_cast<int>(sizeof(float));
   const int last = vector.first + vector.count;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
       float mine = 0;
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
-        const float x = g[k].v[n] * factor;
+        const float x = g[k].v[n] * multiplier;
         v[k].v[n] = blend(v[k].v[n], rate2, square(x) + eps);
         if (n < count) mine += square(Update<float>::full_update(x, 1.0F, v[k].v[n], 1.0F));
       }
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
     for_fours(tile, [&](int k, int first, int count) {
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
-        m[k].v[n] = blend(m[k].v[n], rate1, Update<float>::full_update(g[k].v[n], factor, v[k].v[n], clip));
+        m[k].v[n] = blend(m[k].v[n], rate1, Update<float>::full_update(g[k].v[n], multiplier, v[k].v[n], clip));
         p[k].v[n] = moved(p[k].v[n], decay, m[k].v[n] * lr);
       }
       store_four(momentum + first, count, m[k]);

@@ -40,7 +40,7 @@ struct Refill {
     const int left = notes.whole(Word::rows) - first;
     rows = left < most ? left : most;
     grad = further<W>(notes.place(Word::grad, static_cast<int64_t>(first) * cols), thread * kBytesOfItem);
-    by = notes.rounded(Word::factor);
+    by = notes.rounded(Word::multiplier);
   }
   [[nodiscard]] __device__ __forceinline__ bool refills() const { return true; }
   __device__ __forceinline__ void operator()(int item, int, Item& to) {
