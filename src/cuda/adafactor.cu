@@ -203,7 +203,7 @@ void run(const Args& args, const Launch& launch, const Queue& queue) {
   if (args.phase_kind == PhaseKind::statistics || args.phase_kind == PhaseKind::rms) {
     return run_statistics(args, launch, queue);
   }
-  with_types(launch.kind, [&](auto types) {
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     launch_parts(direction_kernel<K>, args, launch, kNarrow, sizeof(Shelves<typename K::T, kNarrow>), queue);
   });

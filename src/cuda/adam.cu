@@ -119,10 +119,10 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
 }
 
 void run(const Args& args, const Launch& launch, const Queue& queue) {
-  with_types(launch.kind, [&](auto types) {
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     if constexpr (std::is_same_v<typename K::T, float>) {
-      if (launch.form == Form::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, queue);
+      if (launch.work == Work::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, queue);
     }
     launch_parts(moments_kernel<K>, args, launch, kNarrow, 0, queue);
   });

@@ -1,4 +1,4 @@
-// The CUDA backend: what a call says is written into the workspace, then each phase is one launch per kind of tensor.
+// The CUDA backend: what a call says is written into the workspace, then each phase is one launch per kernel variant.
 // Everything goes through kernel arguments to the caller's stream, so that a captured graph holds all it needs; scalars
 // on the device are read when it is replayed.
 #include <cuda_runtime.h>
@@ -89,7 +89,7 @@ class Call {
   /// before, and the last one is over before anything else begins.
   void add(Launch launch, bool unaligned) {
     launch.beside = tables_.overlap && held_.count > 0;
-    if (unaligned) launch.kind = Kind::any32;
+    if (unaligned) launch.variant = Variant::any32;
     launch_held(launch.beside);
     held_ = launch;
     held_is_unaligned_ = unaligned;
@@ -111,15 +111,15 @@ class Call {
   }
   [[nodiscard]] bool any_is_aligned(Way way) const {
     int32_t count = 0;
-    for (int k = 0; k < kKinds; ++k) {
+    for (int k = 0; k < kVariants; ++k) {
       count += tables_.tensors_of[k][static_cast<int>(way)] - unaligned_of_[k][static_cast<int>(way)];
     }
     return count > 0;
   }
-  [[nodiscard]] int32_t tensors_in(const int32_t (&tensors)[kKinds][kWays], const Launch& launch) const {
-    const auto& of_kind = tensors[static_cast<int>(launch.kind)];
-    if (args_.phase_kind == PhaseKind::norm) return of_kind[0] + of_kind[1] + of_kind[2];
-    return of_kind[static_cast<int>(launch.vectors ? Way::vector : Way::phases)];
+  [[nodiscard]] int32_t tensors_in(const int32_t (&tensors)[kVariants][kWays], const Launch& launch) const {
+    const auto& of_variant = tensors[static_cast<int>(launch.variant)];
+    if (args_.phase_kind == PhaseKind::norm) return of_variant[0] + of_variant[1] + of_variant[2];
+    return of_variant[static_cast<int>(launch.vectors ? Way::vector : Way::phases)];
   }
   [[nodiscard]] bool is_unaligned(int32_t tensor) const {
     const core::Tensor& t = plan_.tensors[static_cast<size_t>(tensor)];
@@ -135,7 +135,7 @@ class Call {
     const Route& route = tables_.routes[tensor];
     if (!needs_alignment(route)) return;
     ++unaligned_;
-    ++unaligned_of_[static_cast<int>(route.kind)][static_cast<int>(route.way)];
+    ++unaligned_of_[static_cast<int>(route.variant)][static_cast<int>(route.way)];
   }
 
   void prepare() {
@@ -315,8 +315,8 @@ class Call {
   Launch held_{};
   Message message_;
   bool held_is_unaligned_ = false;
-  int32_t unaligned_ = 0;                     ///< Tensors taken by `any32` because of their addresses,
-  int32_t unaligned_of_[kKinds][kWays] = {};  ///< by how.
+  int32_t unaligned_ = 0;                        ///< Tensors taken by `any32` because of their addresses,
+  int32_t unaligned_of_[kVariants][kWays] = {};  ///< by how.
 };
 
 void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
@@ -341,8 +341,9 @@ void ask_for_launches(const core::Plan& plan, const Tables& tables) {
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     args.phase_kind = plan.phases[phase].kind;
     for (Launch launch : tables.launches[phase]) {
-      for (const Kind kind : {launch.kind, launch.kind == Kind::any64 ? Kind::any64 : Kind::any32}) {
-        launch.kind = kind;
+      for (const Variant variant :
+           {launch.variant, launch.variant == Variant::any64 ? Variant::any64 : Variant::any32}) {
+        launch.variant = variant;
         (args.phase_kind == PhaseKind::norm ? run_norm : kernels.run)(args, launch, nowhere);
       }
     }

@@ -7,7 +7,7 @@
 namespace came::cuda {
 namespace {
 
-/// Rows of a panel that a thread has in flight: as many bytes for each kind.
+/// Rows of a panel that a thread has in flight: as many bytes for each variant.
 template <class K>
 constexpr int kRows = !K::kPlain                               ? 1
                       : std::is_same_v<typename K::Param, F32> ? 1
@@ -271,8 +271,8 @@ void run(const Args& args, const Launch& launch, const Queue& queue) {
   if (args.phase_kind == PhaseKind::statistics || args.phase_kind == PhaseKind::rms) {
     return run_statistics(args, launch, queue);
   }
-  if (launch.form == Form::strips) return run_strips(args, launch, queue);
-  with_types(launch.kind, [&](auto types) {
+  if (launch.work == Work::strips) return run_strips(args, launch, queue);
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;
     if (args.phase_kind == PhaseKind::momentum) {

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
 }
 
 void run(const Args& args, const Launch& launch, const Queue& queue) {
-  with_types(launch.kind, [&](auto types) {
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     launch_parts(lamb_kernel<K>, args, launch, kNarrow, 0, queue);
   });

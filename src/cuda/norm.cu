@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
 }  // namespace
 
 void run_norm(const Args& args, const Launch& launch, const Queue& queue) {
-  with_gradient_types(launch.kind, [&](auto types) {
+  with_gradient_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     launch_parts(norm_kernel<K>, args, launch, kNarrow, 0, queue);
   });

@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
 }
 
 void run(const Args& args, const Launch& launch, const Queue& queue) {
-  with_types(launch.kind, [&](auto types) {
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     if (args.phase_kind == PhaseKind::cover) {
       launch_parts(cover_kernel<K>, args, launch, kWide, sizeof(Shelves<typename K::T, kWide>), queue);

@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
 }  // namespace
 
 void run_statistics(const Args& args, const Launch& launch, const Queue& queue) {
-  if (launch.form == Form::strips) return run_strips(args, launch, queue);
-  with_gradient_types(launch.kind, [&](auto types) {
+  if (launch.work == Work::strips) return run_strips(args, launch, queue);
+  with_gradient_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;
     const size_t shared = sizeof(Shelves<T, kWide>);

@@ -368,16 +368,16 @@ void run_strips(const Args& args, const Launch& launch, const Queue& queue) {
   const auto with = [&](auto types) {
     using K = decltype(types);
     if (args.phase_kind == PhaseKind::statistics) {
-      using G = std::conditional_t<K::kPlain, TypesOf<Kind::bf16_bf16>, TypesOf<Kind::any32>>;
+      using G = std::conditional_t<K::kPlain, TypesOf<Variant::bf16_bf16>, TypesOf<Variant::any32>>;
       launch_parts(squares_kernel<G>, args, launch, kStripThreads, kAheadBytes, queue);
     } else {
       launch_parts(strips_kernel<K>, args, launch, kStripThreads, kAheadBytes, queue);
     }
   };
-  if (launch.kind == Kind::bf16_f32) return with(TypesOf<Kind::bf16_f32>{});
-  if (launch.kind == Kind::bf16_bf16) return with(TypesOf<Kind::bf16_bf16>{});
-  if (launch.kind == Kind::bf16_codes) return with(TypesOf<Kind::bf16_codes>{});
-  with(TypesOf<Kind::any32>{});
+  if (launch.variant == Variant::bf16_f32) return with(TypesOf<Variant::bf16_f32>{});
+  if (launch.variant == Variant::bf16_bf16) return with(TypesOf<Variant::bf16_bf16>{});
+  if (launch.variant == Variant::bf16_codes) return with(TypesOf<Variant::bf16_codes>{});
+  with(TypesOf<Variant::any32>{});
 }
 
 }  // namespace came::cuda

@@ -91,7 +91,7 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
   overlap = launches_overlap();
   std::copy(c.launches, c.launches + kPhases, launches);
   routes = c.routes;
-  for (const Route& route : routes) ++tensors_of[static_cast<int>(route.kind)][static_cast<int>(route.way)];
+  for (const Route& route : routes) ++tensors_of[static_cast<int>(route.variant)][static_cast<int>(route.way)];
   block_count = c.blocks;
   vector_count = static_cast<int64_t>(c.vectors.size());
   unshared_count = static_cast<int64_t>(c.unshared.size());

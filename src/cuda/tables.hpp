@@ -15,13 +15,13 @@ using core::Owner;
 using core::PhaseKind;
 using core::Range;
 
-/// Kernels are compiled for these storages of parameter and gradient, and momentum.  `any` looks at run time.
-enum class Kind : int32_t { f32_f32, f32_bf16, f32_codes, bf16_f32, bf16_bf16, bf16_codes, any32, any64 };
-inline constexpr int kKinds = 8;
+/// Kernels are compiled for these storages of parameter and gradient, and momentum.  `any` looks types up at run time.
+enum class Variant : int32_t { f32_f32, f32_bf16, f32_codes, bf16_f32, bf16_bf16, bf16_codes, any32, any64 };
+inline constexpr int kVariants = 8;
 
-/// Do the kernels of a kind take whole vectors only?  Tensors of such a kind with an address that is no multiple of 16
-/// bytes are taken by those of `any32`, in a launch of their own: the same bits.
-constexpr bool needs_alignment(Kind kind) { return kind < Kind::any32; }
+/// Do the kernels of a variant take whole vectors only?  Tensors of such a one with an address that is no multiple of
+/// 16 bytes are taken by those of `any32`, in a launch of their own: the same bits.
+constexpr bool needs_alignment(Variant variant) { return variant < Variant::any32; }
 
 /// How a whole step takes a tensor: phase by phase, or through all phases in one launch, as a vector or a matrix that
 /// is resident.
@@ -30,10 +30,12 @@ inline constexpr int kWays = 3;
 
 /// What the host must know of a tensor.
 struct Route {
-  Kind kind;
+  Variant variant;
   Way way;
 };
-constexpr bool needs_alignment(const Route& route) { return needs_alignment(route.kind) || route.way != Way::phases; }
+constexpr bool needs_alignment(const Route& route) {
+  return needs_alignment(route.variant) || route.way != Way::phases;
+}
 
 /// Most pointers of a tensor: parameter, gradient, states.
 inline constexpr int kMostPointers = 10;
@@ -126,7 +128,7 @@ struct Scalars {
   double correction3;
   double beta2;       ///< Of this step: Adafactor's may grow.
   uint64_t keys[4];   ///< Of stochastic rounding, by algorithms::Stream.
-  int32_t active;     ///< Taken by the kernels of its kind.
+  int32_t active;     ///< Taken by the kernels of its variant.
   int16_t vectors;    ///< Everything is aligned for whole vectors.
   int16_t unaligned;  ///< Taken by those of `any32` instead, since an address is not aligned.
 };
@@ -196,16 +198,16 @@ struct ScalarTable {
 };
 
 /// What blocks take of tensors: parts, parts whose rows warps take in strips, chunks.
-enum class Form : int32_t { parts, strips, chunks };
-inline constexpr int kForms = 3;
+enum class Work : int32_t { parts, strips, chunks };
+inline constexpr int kWorks = 3;
 
 /// Shared memory of a block for vectors that are on their way, where rows are taken in strips.
 inline constexpr int kAheadBytes = 64 << 10;
 
-/// One launch of a phase: tensors of one kind.
+/// One launch of a phase: tensors of one kernel variant.
 struct Launch {
-  Kind kind;
-  Form form;
+  Variant variant;
+  Work work;
   int64_t first;
   int64_t count;
   int32_t buffer;  ///< Bytes of shared memory for columns that a block owns.
@@ -286,9 +288,9 @@ class Tables {
 
   // On the host, as every call needs it: a plan's tensors themselves are many lines of memory.
   Room room{};
-  std::vector<uint8_t> states_of;          ///< Of each tensor, how many.
-  std::vector<Route> routes;               ///< Of each tensor,
-  int32_t tensors_of[kKinds][kWays] = {};  ///< and how many have the same.
+  std::vector<uint8_t> states_of;             ///< Of each tensor, how many.
+  std::vector<Route> routes;                  ///< Of each tensor,
+  int32_t tensors_of[kVariants][kWays] = {};  ///< and how many have the same.
 
   std::vector<Launch> launches[kPhases];
   bool overlap = false;  ///< May those of a phase run beside each other?

@@ -30,7 +30,7 @@ TEST_P(CudaSharding, OfMatricesInStripsIsNearTheReference) {
     const auto& tables = *static_cast<const cuda::Tables*>(pair.ours.plan.tables.get());
     for (const core::PhaseKind phase : {core::PhaseKind::statistics, core::PhaseKind::momentum}) {
       for (const cuda::Launch& launch : tables.launches[pair.ours.plan.find(phase)]) {
-        EXPECT_EQ(launch.form, cuda::Form::strips);
+        EXPECT_EQ(launch.work, cuda::Work::strips);
       }
     }
   }

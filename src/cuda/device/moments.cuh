@@ -26,7 +26,7 @@ struct Rates {
 template <class K>
 struct Moments {
   using T = typename K::T;
-  /// Codes of a second moment are looked at at run time; all other kinds know it as a statistic.
+  /// Codes of a second moment are looked at at run time; all other variants know it as a statistic.
   using V = std::conditional_t<std::is_same_v<typename K::Param, Any<T>>, Any<T>, typename Statistic<T>::Type>;
   static constexpr int N = K::N;
 

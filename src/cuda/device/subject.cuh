@@ -28,24 +28,24 @@ struct Types {
   using At = Where<Plain>;
 };
 
-template <Kind kind>
+template <Variant variant>
 struct TypesOf;
 template <>
-struct TypesOf<Kind::f32_f32> : Types<float, F32, F32, true> {};
+struct TypesOf<Variant::f32_f32> : Types<float, F32, F32, true> {};
 template <>
-struct TypesOf<Kind::f32_bf16> : Types<float, F32, BF16, true> {};
+struct TypesOf<Variant::f32_bf16> : Types<float, F32, BF16, true> {};
 template <>
-struct TypesOf<Kind::f32_codes> : Types<float, F32, Codes, true> {};
+struct TypesOf<Variant::f32_codes> : Types<float, F32, Codes, true> {};
 template <>
-struct TypesOf<Kind::bf16_f32> : Types<float, BF16, F32, true> {};
+struct TypesOf<Variant::bf16_f32> : Types<float, BF16, F32, true> {};
 template <>
-struct TypesOf<Kind::bf16_bf16> : Types<float, BF16, BF16, true> {};
+struct TypesOf<Variant::bf16_bf16> : Types<float, BF16, BF16, true> {};
 template <>
-struct TypesOf<Kind::bf16_codes> : Types<float, BF16, Codes, true> {};
+struct TypesOf<Variant::bf16_codes> : Types<float, BF16, Codes, true> {};
 template <>
-struct TypesOf<Kind::any32> : Types<float, Any<float>, Any<float>, false> {};
+struct TypesOf<Variant::any32> : Types<float, Any<float>, Any<float>, false> {};
 template <>
-struct TypesOf<Kind::any64> : Types<double, Any<double>, Any<double>, false> {};
+struct TypesOf<Variant::any64> : Types<double, Any<double>, Any<double>, false> {};
 
 /// Storage of statistics.
 template <class T>
