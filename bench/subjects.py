@@ -37,10 +37,10 @@ def bytes_moved(word: str, parameter: str, momentum: str) -> float:
     m, v = BYTES[momentum], 4
     return {
         "adamw": g + 2 * m + 2 * v + 2 * p,
-        "lamb": g + 3 * m + 3 * v + 3 * p,  # the second visit needs moments and parameters again
+        "lamb": g + 3 * m + 3 * v + 3 * p,  # the second pass needs moments and parameters again
         "sm3": g + 2 * m + 2 * p,
         "adafactor": 2 * g + 2 * m + 2 * p,
-        "came": 2 * g + 3 * m + 2 * p,  # three visits: statistics, momentum, apply
+        "came": 2 * g + 3 * m + 2 * p,  # three passes: statistics, momentum, apply
     }[word]
 
 

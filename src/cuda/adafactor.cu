@@ -1,5 +1,5 @@
 // Adafactor: docs/algorithms.md, equations (5) to (8) and (14) to (17).
-// Two visits; bytes per parameter: statistics G, apply G + 2M + 2P.  `cautious` makes it three.
+// Two passes; bytes per parameter: statistics G, apply G + 2M + 2P.  `cautious` makes it three.
 #include <type_traits>
 
 #include "cuda/device/launch.cuh"

@@ -1,5 +1,5 @@
 // Adam and AdamW: docs/algorithms.md, equations (18) to (21).
-// One visit, G + 2M + 2V + 2P bytes per parameter; `cautious` makes it two.
+// One pass, G + 2M + 2V + 2P bytes per parameter; `cautious` makes it two.
 #include <type_traits>
 
 #include "cuda/device/launch.cuh"
@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
       [&] { finish_agreement(team, s, a.phase, true); });
 }
 
-/// Threads of a block that takes a chunk: each two vectors, and no second turn.  Blocks are small and many, so that the
-/// memory always has something to do.
+/// Threads of a block that takes a chunk: each two vectors, and no second round.  Blocks are small and many, so that
+/// the memory always has something to do.
 constexpr int kOfChunk = kChunk / (2 * kColumns);
 
-/// The same, in one visit, of tensors that are taken in chunks.
+/// The same, in one pass, of tensors that are taken in chunks.
 template <class K>
 __global__ void __launch_bounds__(kOfChunk) chunk_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;

@@ -188,8 +188,9 @@ class Call {
     run.area = residents.area;
     run.waves = residents.waves;
     for (int member = 0; unaligned_ > 0 && member < static_cast<int>(residents.members.size());) {
-      // Waves are taken as many at a time as there are teams.
-      const int count = member < residents.large ? 1 : std::min(kTeams, residents.large + residents.waves - member);
+      // As many waves at a time as are under way.
+      const int count =
+          member < residents.large ? 1 : std::min(kWavesAtOnce, residents.large + residents.waves - member);
       bool any = false;
       for (int k = member; k < member + count; ++k) {
         const std::vector<int32_t>& tensors = residents.members[static_cast<size_t>(k)];

@@ -1,5 +1,5 @@
 // CAME, Algorithm 2 of the paper: docs/algorithms.md, equations (5) to (13).
-// Three visits; bytes per parameter: statistics G, momentum G + 2M, apply M + 2P.
+// Three passes; bytes per parameter: statistics G, momentum G + 2M, apply M + 2P.
 #include <type_traits>
 
 #include "cuda/device/confidence.cuh"

@@ -180,10 +180,10 @@ int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
   const int64_t number = t.dtype == DType::f64 ? 8 : 4;
   if (t.owner == Owner::columns) return static_cast<int32_t>(2 * kStrip * number);
   if (t.owner != Owner::matrix) return 0;
-  constexpr int64_t kTeams = 16;
-  static_assert(kTeams * kTinyMatrix <= core::kSmallMatrix && kStrip <= core::kSmallMatrix);
-  const int64_t teams = t.rows * t.cols <= kTinyMatrix ? kTeams : 1;
-  return static_cast<int32_t>(2 * t.cols * number * teams);
+  constexpr int64_t kWarps = 16;
+  static_assert(kWarps * kTinyMatrix <= core::kSmallMatrix && kStrip <= core::kSmallMatrix);
+  const int64_t warps = t.rows * t.cols <= kTinyMatrix ? kWarps : 1;
+  return static_cast<int32_t>(2 * t.cols * number * warps);
 }
 
 /// Is a matrix resident during a step?  Depends on nothing but itself.
@@ -207,7 +207,7 @@ bool is_vector(const core::Plan& plan, const TensorTable& t) {
          t.cols <= t.tiles * kVectorTile;
 }
 
-/// Are its elements one after the other in the whole tensor too, and is each taken by itself, in one visit?
+/// Are its elements one after the other in the whole tensor too, and is each taken by itself, in one pass?
 bool is_flat(const core::Plan& plan, const TensorTable& t) {
   const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
   if (!is_adam(plan) || plan.find(PhaseKind::moments) >= 0 || cautious) return false;

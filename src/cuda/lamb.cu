@@ -1,5 +1,5 @@
 // LAMB: docs/algorithms.md, equations (19) and (22) to (24).
-// Two visits; bytes per parameter: moments with both norms G + 2M + 2V + P, apply M + V + 2P.
+// Two passes; bytes per parameter: moments with both norms G + 2M + 2V + P, apply M + V + 2P.
 #include <type_traits>
 
 #include "cuda/device/launch.cuh"

@@ -1,10 +1,10 @@
-// CAME on resident matrices: each block takes a piece of a matrix through all three visits and keeps its
+// CAME on resident matrices: each block takes a piece of a matrix through all three passes and keeps its
 // gradient, then its momentum, in shared memory and registers.  Bytes per parameter: G + 2M + 2P.
 // docs/algorithms.md, equations (5) to (13); docs/cuda.md, "Resident matrices".
 //
 // Blocks of one matrix run side by side and wait for each other twice per reduction: once until every piece has left
 // its sums per column, once until every piece has finished its share of the columns.  Waves of matrices take turns in
-// the visits that stream momentum and parameters, so that one wave moves bytes while the others wait.
+// the passes that stream momentum and parameters, so that one wave moves bytes while the others wait.
 //
 // Where blocks cannot run side by side, the same functions run one after the other, a launch each, and read again what
 // they would have kept: the same bits.
@@ -26,12 +26,12 @@ void stream_stages(const ResidentArgs& run, int blocks, int wave, int large, con
 }
 template <class W>
 void stream_large(const ResidentArgs& run, int large, const Queue& queue) {
-  stream_stages<W>(run, kTeams * kMostPieces, 0, large, queue);
+  stream_stages<W>(run, kWavesAtOnce * kMostPieces, 0, large, queue);
 }
-/// As many waves from this one on as there are teams.
+/// As many waves from this one on as are under way at the same time.
 template <class W>
 void stream_waves(const ResidentArgs& run, int wave, const Queue& queue) {
-  stream_stages<W>(run, std::min(kTeams, run.waves - wave) * kMostPieces, wave, -1, queue);
+  stream_stages<W>(run, std::min(kWavesAtOnce, run.waves - wave) * kMostPieces, wave, -1, queue);
 }
 
 }  // namespace
@@ -43,22 +43,22 @@ bool fits_the_chip() {
   for (const bool side_by_side : {false, true}) run_resident(any, side_by_side, nowhere);
   stream_large<Where<false>>(any, 0, nowhere);
   int device = 0;
-  int multiprocessors = 0;
+  int sms = 0;
   int blocks = 0;
   int of_large = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "SMs");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, resident_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
-  return has_cooperative_launches() && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
+  return has_cooperative_launches() && std::min(blocks, of_large) * sms >= kWavesAtOnce * kMostPieces;
 }
 
 bool run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue) {
   bool all = side_by_side;
   const auto runs = [&](auto kernel) {
-    const bool taken = side_by_side && run_together(kernel, {kTeams * kMostPieces, kThreads, kBytes}, queue, run);
+    const bool taken = side_by_side && run_together(kernel, {kWavesAtOnce * kMostPieces, kThreads, kBytes}, queue, run);
     all = all && taken;
     return taken;
   };
@@ -66,7 +66,7 @@ bool run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue
     for (int k = 0; k < run.large_count; ++k) stream_large<Where<true>>(run, k, queue);
   }
   if (run.waves > 0 && !runs(resident_kernel<Where<true>>)) {
-    for (int wave = 0; wave < run.waves; wave += kTeams) stream_waves<Where<true>>(run, wave, queue);
+    for (int wave = 0; wave < run.waves; wave += kWavesAtOnce) stream_waves<Where<true>>(run, wave, queue);
   }
   return all;
 }

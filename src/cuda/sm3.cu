@@ -1,5 +1,5 @@
 // SM3-II over the rows and columns of a matrix: docs/algorithms.md, equations (25) to (27).
-// One visit, G + 2M + 2P bytes per parameter; `cautious` makes it three.
+// One pass, G + 2M + 2P bytes per parameter; `cautious` makes it three.
 #include <type_traits>
 
 #include "cuda/device/launch.cuh"

@@ -16,13 +16,13 @@ CAME_MAIN_ROUTE bool run_rows(const Args& a, const Desk& desk, RowSums<typename 
   if (!s.t.factored || s.t.owner != Owner::rows || s.t.cols <= kNarrowRow || s.t.cols > 2 * kReach) return false;
   const Team<kWide> team;
   const Update<T> update(s);
-  const Visit<K, kWide> visit(team, update, sums, part.batch);
+  const SquaresPass<K, kWide> pass(team, update, sums, part.batch);
   T* plain = s.cols(part, a.phase, core::kSquares);
   T* weighted = s.cols(part, a.phase, core::kWeightedSquares);
   if (s.t.cols <= kReach) {
-    visit.template rows_held<true, 1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
+    pass.template rows_held<true, 1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
   } else {
-    visit.template rows_held<true, 2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
+    pass.template rows_held<true, 2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
   }
   return true;
 }
@@ -37,7 +37,7 @@ CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T
   const Team<kWide> block;
   double* scalars = s.scalars(part);
   if (!s.t.factored) {
-    const double sum = Visit<K, kWide>(block, update, sums, part.batch).elements(part);
+    const double sum = SquaresPass<K, kWide>(block, update, sums, part.batch).elements(part);
     if (block.rank == 0) scalars[core::kUpdateSquares] = sum;
     return;
   }
@@ -47,7 +47,7 @@ CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T
       using Group = std::decay_t<decltype(team)>;
       // A warp that has a matrix to itself needs no sums of other warps.
       auto& own = reinterpret_cast<RowSums<T, Group::kThreads>&>(sums);
-      const double of_matrix = Visit<K, Group::kThreads>(team, update, own, b).whole_matrix(b, columns);
+      const double of_matrix = SquaresPass<K, Group::kThreads>(team, update, own, b).whole_matrix(b, columns);
       if (team.rank == 0) sum += of_matrix;
       team.sync();
     });
@@ -55,19 +55,19 @@ CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T
     if (block.rank == 0) scalars[core::kUpdateSquares] = sum;
     return;
   }
-  const Visit<K, kWide> visit(block, update, sums, part.batch);
+  const SquaresPass<K, kWide> pass(block, update, sums, part.batch);
   Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
   if (s.t.owner == Owner::rows) {
-    visit.owned_rows(part.batch, {part.row, part.rows}, s.cols(part, s.a.phase, core::kSquares),
-                     s.cols(part, s.a.phase, core::kWeightedSquares));
+    pass.owned_rows(part.batch, {part.row, part.rows}, s.cols(part, s.a.phase, core::kSquares),
+                    s.cols(part, s.a.phase, core::kWeightedSquares));
   } else if (s.t.owner == Owner::columns) {
-    visit.owned_columns(shelf, part, reinterpret_cast<T*>(&shelves<T, kWide>() + 1));
+    pass.owned_columns(shelf, part, reinterpret_cast<T*>(&shelves<T, kWide>() + 1));
   } else {
     T* rows = s.rows(part, core::kSquares);
     for (int64_t i = block.rank; i < part.rows; i += kWide) rows[i] = 0;
     block.sync();
-    visit.sum_panel(shelf, part.batch, part, {part.col, part.cols}, s.cols(part, s.a.phase, core::kSquares), true, rows,
-                    [](int64_t) { return T{1}; });
+    pass.sum_panel(shelf, part.batch, part, {part.col, part.cols}, s.cols(part, s.a.phase, core::kSquares), true, rows,
+                   [](int64_t) { return T{1}; });
   }
 }
 

@@ -87,7 +87,7 @@ struct TensorTable {
   bool resident;    ///< Stays in shared memory and registers during a step.
   bool vector;      ///< Taken through a step in one launch.
   bool flat;        ///< Taken in chunks: nothing depends on rows and columns.
-  bool strips;      ///< Rows are taken in strips by the visits that reduce.
+  bool strips;      ///< Rows are taken in strips by the passes that reduce.
   bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
   bool contiguous;  ///< Rows follow each other in the whole tensor too, and nothing depends on where they end.
   States states;

@@ -171,12 +171,12 @@ bool run_vectors_together(const Args& args, const VectorTable* vectors, int64_t 
 
 bool vectors_fit(int64_t count) {
   int device = 0;
-  int multiprocessors = 0;
+  int sms = 0;
   int blocks = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "SMs");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, vectors_kernel, kWide, 0), "occupancy");
-  return count <= int64_t{blocks} * multiprocessors;
+  return count <= int64_t{blocks} * sms;
 }
 
 }  // namespace came::cuda

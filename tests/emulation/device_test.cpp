@@ -79,7 +79,7 @@ TEST_F(EmulatedDevice, WithoutRoomForBlocksSideBySideTakesTheSameStep) {
   const bool wanted = is_wanted();
   const Left usual = left_by_steps();
   EXPECT_EQ(usual.together, wanted ? 4 : 0);  // of the large one and of the others, in each step
-  emulated().multiprocessors = 1;
+  emulated().sms = 1;
   const Left refused = left_by_steps();
   EXPECT_EQ(refused.together, 0);
   EXPECT_EQ(refused.image, usual.image);
@@ -97,12 +97,12 @@ TEST_F(EmulatedDevice, WithoutRoomForBlocksSideBySideSharesNoVectors) {
   for (size_t k = 0; k < vectors.size(); ++k) vectors[k].id = with_matrices.size() + 1 + k;
   with_matrices.insert(with_matrices.end(), vectors.begin(), vectors.end());
   for (const auto& specs : {vectors, with_matrices}) {
-    emulated().multiprocessors = cuda::kMostPieces;
+    emulated().sms = cuda::kMostPieces;
     emulated().cooperative = true;
     const Left usual = left_by_steps(specs);
     // In each of two steps that of vectors, or those of matrices: see above.
     EXPECT_EQ(usual.together, !is_wanted() ? 0 : specs.size() == vectors.size() ? 2 : 4);
-    emulated().multiprocessors = 1;
+    emulated().sms = 1;
     for (const bool cooperative : {true, false}) {
       emulated().cooperative = cooperative;
       const Left alone = left_by_steps(specs);

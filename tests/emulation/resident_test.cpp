@@ -114,8 +114,8 @@ class Step {
 
   void operator()(Form form, uint64_t seed) {
     if (form == Form::side_by_side) {
-      launch(kTeams * kMostPieces, seed, [this] { large_kernel<Where<true>>(run_); });
-      launch(kTeams * kMostPieces, seed + 1, [this] { resident_kernel<Where<true>>(run_); });
+      launch(kWavesAtOnce * kMostPieces, seed, [this] { large_kernel<Where<true>>(run_); });
+      launch(kWavesAtOnce * kMostPieces, seed + 1, [this] { resident_kernel<Where<true>>(run_); });
     } else if (form == Form::streaming) {
       stages<Where<true>>(seed);
     } else {
@@ -141,9 +141,9 @@ class Step {
         launch(blocks, ++seed, [&] { streaming_kernel<W>(run_, wave, large, stage); });
       }
     };
-    for (int k = 0; k < residents_.large; ++k) all(kTeams * kMostPieces, 0, k);
-    for (int wave = 0; wave < residents_.waves; wave += kTeams) {
-      all(std::min(kTeams, residents_.waves - wave) * kMostPieces, wave, -1);
+    for (int k = 0; k < residents_.large; ++k) all(kWavesAtOnce * kMostPieces, 0, k);
+    for (int wave = 0; wave < residents_.waves; wave += kWavesAtOnce) {
+      all(std::min(kWavesAtOnce, residents_.waves - wave) * kMostPieces, wave, -1);
     }
   }
 
@@ -236,7 +236,7 @@ TEST_P(EmulatedResident, TakesTheSameStepInEveryFormAndOrder) {
     all = before;
     Step step(all, settings);
     EXPECT_EQ(step.residents().large, 3);
-    EXPECT_GE(step.residents().waves, 2 * kTeams);
+    EXPECT_GE(step.residents().waves, 2 * kWavesAtOnce);
     step(form, 1000 * seed + 100 * static_cast<uint64_t>(form));
   }
   for (size_t k = 0; k < before.size(); ++k) {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "cuda/teams.hpp"
+#include "cuda/blocks.hpp"
 #include "cuda_runtime_api.h"
 
 namespace came::test {
@@ -110,7 +110,7 @@ cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::f
     return cudaErrorInvalidConfiguration;
   }
   if (together && !emulated().cooperative) return cudaErrorNotSupported;
-  shape.places = blocks_that_fit(shape.threads, shape.bytes) * emulated().multiprocessors;
+  shape.places = blocks_that_fit(shape.threads, shape.bytes) * emulated().sms;
   if (together && shape.blocks > shape.places) return cudaErrorCooperativeLaunchTooLarge;
   ++emulated().launched[kernel];
   emulated().together += together ? 1 : 0;

@@ -1,4 +1,4 @@
-// CAME's instability and what follows from it, and its last two visits to tensors without rows and columns:
+// CAME's instability and what follows from it, and its last two passes over tensors without rows and columns:
 // docs/algorithms.md, equations (9) to (13).
 #pragma once
 

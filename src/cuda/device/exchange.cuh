@@ -95,7 +95,7 @@ struct Exchange {
     }
   }
 
-  /// The piece's share of the columns: their averages, and what later visits multiply with.  Sums of pieces are added
+  /// The piece's share of the columns: their averages, and what later passes multiply with.  Sums of pieces are added
   /// in f32 by each warp over an eighth of them, in order, then in f64.  Calls wait() before it looks at them;
   /// then nobody may still look at the scratch.
   template <bool Weighted, class Wait>
@@ -170,7 +170,7 @@ struct Exchange {
   /// Fetches the columns' multipliers, and adds up the pieces' scalars.  Nobody may still look at the scratch.
   template <int Count>
   __device__ __forceinline__ void gather(Sum which, double (&sums)[Count]) {
-    static_assert(kTeams * kMostPieces <= kThreads);
+    static_assert(kWavesAtOnce * kMostPieces <= kThreads);
     const int pieces = all();
     const double* from = scalars(which);
     const auto* multipliers = reinterpret_cast<const float4*>(roots());

@@ -45,13 +45,13 @@ __device__ inline void for_vectors(const Team<Threads>& team, const Subject<T>& 
   }
 }
 
-/// Visits a panel of matrix b with load(where) for R rows at once and then visit(where, loaded, row multiplier, column
-/// multipliers) for each.  The next rows are on their way meanwhile.  row_multiplier(i) is called once per row by one
-/// thread, col_multiplier(j) once per column by each that needs it.
-template <class K, int R, int Threads, class T, class RowMultiplier, class ColMultiplier, class Load, class Visit>
+/// Goes through a panel of matrix b with load(where) for R rows at once and then use(where, loaded, row multiplier,
+/// column multipliers) for each.  The next rows are on their way meanwhile.  row_multiplier(i) is called once per row
+/// by one thread, col_multiplier(j) once per column by each that needs it.
+template <class K, int R, int Threads, class T, class RowMultiplier, class ColMultiplier, class Load, class Use>
 __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
                                  Range rows, Range cols, const RowMultiplier& row_multiplier,
-                                 const ColMultiplier& col_multiplier, const Load& load, const Visit& visit) {
+                                 const ColMultiplier& col_multiplier, const Load& load, const Use& use) {
   constexpr int N = K::N;
   const Grid<N, Threads> grid(team.rank, cols.count);
   const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
@@ -81,7 +81,7 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
 #pragma unroll
         for (int r = 0; r < R; ++r) {
           const int i = base + r * grid.down;
-          visit(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col);
+          use(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col);
         }
       }
       team.sync();
@@ -89,16 +89,16 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
   }
 }
 
-/// Visits a panel with load(where) for R rows at once and then visit(where, loaded, row multiplier, column multipliers,
-/// values) for each: values[N] are reduced by Op over rows into sums[0 .. cols.count), where what lies there counts
-/// unless `fresh`, and over columns; done(i, total, first) gets the latter, from one thread per row, for each run of
-/// columns that the team takes at once.
+/// Goes through a panel with load(where) for R rows at once and then use(where, loaded, row multiplier, column
+/// multipliers, values) for each: values[N] are reduced by Op over rows into sums[0 .. cols.count), where what lies
+/// there counts unless `fresh`, and over columns; done(i, total, first) gets the latter, from one thread per row, for
+/// each run of columns that the team takes at once.
 template <class Op, class K, int R, int Threads, class T, class RowMultiplier, class ColMultiplier, class Load,
-          class Visit, class Done>
+          class Use, class Done>
 __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
                                     Range rows, Range cols, const RowMultiplier& row_multiplier,
                                     const ColMultiplier& col_multiplier, T* sums, bool fresh, const Load& load,
-                                    const Visit& visit, const Done& done) {
+                                    const Use& use, const Done& done) {
   constexpr int N = K::N;
   const Grid<N, Threads> grid(team.rank, cols.count);
   const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
@@ -136,7 +136,7 @@ __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>&
         for (int r = 0; r < R; ++r) {
           const int i = base + r * grid.down;
           T values[N];
-          visit(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col, values);
+          use(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col, values);
           of_row[r] = values[0];
 #pragma unroll
           for (int n = 1; n < N; ++n) of_row[r] = Op::of(of_row[r], values[n]);

@@ -18,9 +18,9 @@ struct RowSums {
   alignas(16) T part[2][kHeld][Threads / kWarp];
 };
 
-/// The visit of a team to what it takes.
+/// The pass of a team over what it takes.
 template <class K, int Threads>
-struct Visit {
+struct SquaresPass {
   using T = typename K::T;
   using G = typename K::Param;
   static constexpr int N = K::N;
@@ -32,7 +32,7 @@ struct Visit {
   Place grad;
   T multiplier;
 
-  __device__ Visit(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r, int64_t b)
+  __device__ SquaresPass(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r, int64_t b)
       : team(t), s(u.s), update(u), sums(r), grad(u.s.grad(b)), multiplier(u.s.multiplier()) {}
 
   /// Gradients as the optimizer sees them.
@@ -43,10 +43,10 @@ struct Visit {
   }
 
   /// What the averages of R rows become, and their weights, from what the threads of each have to add up.  Lanes
-  /// share the rows; `turn` tells one use from the next.
+  /// share the rows; `round` tells one use from the next.
   /// `averages` are those of the rows from the first on, `left` says how many there are.
   template <bool Full, int R>
-  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&weights)[R], int turn, T* averages,
+  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&weights)[R], int round, T* averages,
                                int left, T rate, T share, T eps) const {
     constexpr int kGroup = kWarp / R;
     const int lane = team.rank % kWarp;
@@ -69,9 +69,9 @@ struct Visit {
     const T old = i < left ? averages[i] : T{1};
     T total = rows_over_warp<Add>(mine);
     if (warps > 1) {
-      if (lane % kGroup == 0) sums.part[turn][row][warp] = total;
+      if (lane % kGroup == 0) sums.part[round][row][warp] = total;
       team.sync();
-      const T* parts = sums.part[turn][row] + (warp & -warps);
+      const T* parts = sums.part[round][row] + (warp & -warps);
       static_assert(2 * kGroup >= Team<Threads>::kWarps, "two for each lane at most");
       const int w = lane % kGroup;
       total = (w < warps ? parts[w] : T{0}) + (w + kGroup < warps ? parts[w + kGroup] : T{0});
@@ -115,8 +115,8 @@ struct Visit {
       }
     };
     load(0);
-    int turn = 0;
-    for (int base = 0; base < count; base += grid.down * R, turn ^= 1) {
+    int round = 0;
+    for (int base = 0; base < count; base += grid.down * R, round ^= 1) {
       T x[R][Q][N];
       T mine[R];
       T weights[R];
@@ -131,7 +131,7 @@ struct Visit {
         }
       }
       load(base + grid.down * R);  // on its way while these rows are finished
-      average_rows<Full>(grid, mine, weights, turn, averages + base, count - base, rate, share, eps);
+      average_rows<Full>(grid, mine, weights, round, averages + base, count - base, rate, share, eps);
 #pragma unroll
       for (int r = 0; r < R; ++r) {
 #pragma unroll
@@ -170,8 +170,8 @@ struct Visit {
     const T rate = update.averages.rate();
     const T eps = static_cast<T>(update.averages.eps);
     const T share = static_cast<T>(1 / static_cast<double>(s.t.whole_cols));
-    int turn = 0;
-    for (int64_t base = 0; base < rows.count; base += R, turn ^= 1) {
+    int round = 0;
+    for (int64_t base = 0; base < rows.count; base += R, round ^= 1) {
       T mine[R] = {};
       T weights[R];
       const auto load = [&](int r, int64_t j) {
@@ -189,7 +189,7 @@ struct Visit {
           for (int n = 0; n < N; ++n) mine[r] = fused(x[n], x[n], mine[r]);
         }
       }
-      average_rows<true>(grid, mine, weights, turn, averages + rows.begin + base, static_cast<int>(rows.count - base),
+      average_rows<true>(grid, mine, weights, round, averages + rows.begin + base, static_cast<int>(rows.count - base),
                          rate, share, eps);
       for (int64_t j = grid.x * N; j < cols; j += Threads * N) {
         typename G::template Raw<N> raw[R];

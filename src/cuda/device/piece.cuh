@@ -1,4 +1,4 @@
-// The visits of a block to a piece of a resident matrix: docs/algorithms.md, equations (5) to (13).
+// The passes of a block over a piece of a resident matrix: docs/algorithms.md, equations (5) to (13).
 #pragma once
 
 #include "cuda/device/exchange.cuh"
@@ -7,7 +7,7 @@ namespace came::cuda {
 
 /// One piece of a matrix whose rows take 2^Fold times `kThreads` vectors at most.
 template <class W, int Fold, bool Together>
-struct Visitor : Exchange<Fold, Together> {
+struct Piece : Exchange<Fold, Together> {
   using Base = Exchange<Fold, Together>;
   using Base::all, Base::cols, Base::columns, Base::gather, Base::index, Base::kFolds, Base::lane, Base::leave_columns,
       Base::N, Base::notes, Base::scalars, Base::scratch, Base::thread, Base::warp;
@@ -23,8 +23,8 @@ struct Visitor : Exchange<Fold, Together> {
   float average;     ///< Of row(): of squared gradients, then of the instability.
   float multiplier;  ///< Lane k: of row k.
 
-  __device__ __forceinline__ Visitor(const ResidentArgs& r, const Notes& n, Item* shared, float* sums,
-                                     Item (&kept)[kRegisters])
+  __device__ __forceinline__ Piece(const ResidentArgs& r, const Notes& n, Item* shared, float* sums,
+                                   Item (&kept)[kRegisters])
       : Base(r, n, sums), registers(kept), items(shared), all_rows(n.whole(Word::rows)) {
     go_to(index());
   }
@@ -212,23 +212,23 @@ struct Visitor : Exchange<Fold, Together> {
   struct Another {
     static constexpr bool kAdds = false;
 
-    const Visitor& visit;
+    const Piece& piece;
     int rows;
     Place from;
 
-    __device__ __forceinline__ Another(const Visitor& v, Word data, int number)
-        : visit(v),
+    __device__ __forceinline__ Another(const Piece& v, Word data, int number)
+        : piece(v),
           rows(number < 0 ? 0 : v.all_rows - number * kRows),
           from(v.start_of(v.notes.place(data, int64_t{number} * kRows * v.cols))) {}
 
     [[nodiscard]] __device__ __forceinline__ bool refills() const { return rows > 0; }
     __device__ __forceinline__ void operator()(int item, int k, Item& to) {
       if (item < kRegisters) {
-        to = F32::load<N>(from, visit.at(item, rows));
+        to = F32::load<N>(from, piece.at(item, rows));
       } else {
-        bring(&to, from, visit.at(item, rows));
+        bring(&to, from, piece.at(item, rows));
       }
-      visit.go_on(from, k);
+      piece.go_on(from, k);
     }
   };
 
