@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   with_subject(a, blockIdx.x, [&](const auto& s) {
     const Update update(s);
     if (a.phase_kind == PhaseKind::statistics) {
-      for (int64_t b = 0; b < s.t.blocks; ++b) update.finish_block(team, a.phase, b, false);
+      for (int64_t b = 0; b < s.t.sets; ++b) update.finish_matrix(team, a.phase, b, false);
       update.finish_statistics(team, a.phase, false);
     }
     if (a.phase_kind == PhaseKind::rms) update.finish_rms(team, a.phase);

@@ -150,7 +150,7 @@ class Call {
     args_.soon = reinterpret_cast<const char*>(tables_.vectors);
     args_.soon_bytes = tables_.soon_bytes;
     args_.tensor_count = static_cast<int64_t>(plan_.tensors.size());
-    args_.block_count = tables_.block_count;
+    args_.set_count = tables_.set_count;
     args_.turn_count = tables_.residents == nullptr ? 0 : tables_.residents->turns();
     args_.workspace = workspace;
     args_.matrix_scalars = reinterpret_cast<MatrixScalars*>(workspace + plan_.matrix_scalars_offset);

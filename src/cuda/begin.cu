@@ -63,7 +63,7 @@ __device__ void write_sheet(const Args& a, const TensorTable& t, const came_opti
   put_state(Word::col, t.states.col);
   put_state(Word::res_row, t.states.res_row);
   put_state(Word::res_col, t.states.res_col);
-  put(Word::counter, reinterpret_cast<uint64_t>(a.arrivals + t.block));
+  put(Word::counter, reinterpret_cast<uint64_t>(a.arrivals + t.first_set));
   put(Word::rows, static_cast<uint64_t>(t.rows));
   put(Word::cols, static_cast<uint64_t>(t.cols));
   put(Word::active, s.active != 0 ? 1 : 0);
@@ -203,11 +203,11 @@ __global__ void __launch_bounds__(kBegin)
     if (t.resident || t.vector) write_sheet(a, t, o, s, k, pointer);
     if (t.flat) write_moments_sheet(a, t, o, s, k, pointer, aligned);
     a.agreements[k] = 0;
-    a.arrivals[a.block_count + k] = 0;
+    a.arrivals[a.set_count + k] = 0;
     if (a.raises != 0 && a.step.each != 0 && given) raise_counter(a.step, k);
   }
   for (int64_t k = first; k < words.count; k += all) a.words[words.first + k] = words.value[k];
-  for (int64_t k = first; k < a.block_count; k += all) a.arrivals[k] = 0;
+  for (int64_t k = first; k < a.set_count; k += all) a.arrivals[k] = 0;
   for (int64_t k = first; k < a.turn_count; k += all) a.turns[k] = 0;
   if (a.raises != 0 && a.step.each == 0 && first == 0) raise_counter(a.step, 0);
 }

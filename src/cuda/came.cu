@@ -257,8 +257,8 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   const Team<kNarrow> team;
   with_subject(a, blockIdx.x, [&](const auto& s) {
     const Update update(s);
-    for (int64_t b = 0; b < s.t.blocks; ++b) {
-      if (a.phase_kind == PhaseKind::statistics) update.finish_block(team, a.phase, b, false);
+    for (int64_t b = 0; b < s.t.sets; ++b) {
+      if (a.phase_kind == PhaseKind::statistics) update.finish_matrix(team, a.phase, b, false);
       if (a.phase_kind == PhaseKind::momentum) finish_momentum(team, s, a.phase, b, false);
     }
     if (a.phase_kind == PhaseKind::statistics) update.finish_statistics(team, a.phase, false);

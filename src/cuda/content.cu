@@ -80,10 +80,10 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.first_row = t.local.rows.begin;
   table.first_col = t.local.cols.begin;
   table.pointers = t.first_state + 2 * index;
-  table.blocks = t.local_blocks();
-  table.block = t.first_matrix_scalars;
+  table.sets = t.local_blocks();
+  table.first_set = t.first_matrix_scalars;
   table.tile = t.tiles.begin;
-  table.tiles = table.blocks > 0 ? t.tiles.count / table.blocks : 0;
+  table.tiles = table.sets > 0 ? t.tiles.count / table.sets : 0;
   table.column_multipliers = t.column_multipliers;
   table.id = t.id;
   table.elements = static_cast<double>(t.view.elements());
@@ -277,11 +277,11 @@ Content content_of(const core::Plan& plan) {
   }
   for (size_t k = 0; k < plan.tensors.size(); ++k) {
     TensorTable table = table_of(plan, plan.tensors[k], static_cast<int64_t>(k));
-    c.blocks += table.blocks;
+    c.sets += table.sets;
     if (!table.factored && !table.sharded && table.contiguous) flatten(table, c.tiles);
     constexpr int64_t kFar = int64_t{1} << 31;
     table.near = true;
-    for (int64_t tile = 0; tile < table.blocks * table.tiles; ++tile) {
+    for (int64_t tile = 0; tile < table.sets * table.tiles; ++tile) {
       const Part& part = c.tiles[static_cast<size_t>(table.tile + tile)];
       if (table.cols >= kFar || part.rows >= kFar / std::max<int64_t>(1, table.cols)) table.near = false;
     }
@@ -325,10 +325,10 @@ Content content_of(const core::Plan& plan) {
       const int vectors = t.vector && kind != PhaseKind::norm ? 1 : 0;
       std::vector<Part>& list = parts[static_cast<int>(work)][vectors][which];
       const size_t before = list.size();
-      for (int64_t tile = 0; tile < t.blocks * t.tiles; ++tile) {
+      for (int64_t tile = 0; tile < t.sets * t.tiles; ++tile) {
         cut(c.tiles[static_cast<size_t>(t.tile + tile)], t, kind, list);
       }
-      t.units[phase] = static_cast<int32_t>(static_cast<int64_t>(list.size() - before) / t.blocks);
+      t.units[phase] = static_cast<int32_t>(static_cast<int64_t>(list.size() - before) / t.sets);
       buffers[which] = std::max(buffers[which], buffer_of(t, kind));
     }
     std::vector<Launch>& launches = c.launches[phase];

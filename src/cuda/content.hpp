@@ -19,7 +19,7 @@ struct Content {
   std::vector<Launch> launches[kPhases];
   std::vector<PieceTable> pieces;
   Residents residents;
-  int64_t blocks = 0;
+  int64_t sets = 0;
 };
 
 Content content_of(const core::Plan& plan);

@@ -14,7 +14,7 @@ __device__ void finish_ratio(const Team<Threads>& team, const Subject<T>& s, int
   const double parameter = scalar_total(team, s, phase, core::kLambParameterSquares, tiles);
   const double update = scalar_total(team, s, phase, core::kLambUpdateSquares, tiles);
   const double ratio = algorithms::trust_ratio(parameter, update);
-  for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.matrix_scalars(b).direction = ratio;
+  for (int64_t b = team.rank; b < s.t.sets; b += Threads) s.matrix_scalars(b).direction = ratio;
 }
 
 template <class K>

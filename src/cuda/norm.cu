@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   sum = team.sum(sum);
   if (team.rank == 0) s.scalars(part)[core::kGradientSquares] = sum;
   // Unlike all others, this result is a slot of its tensor, sharded or not: the norm is over the whole plan.
-  const int64_t own = s.t.block + (s.t.per_matrix ? part.batch : 0);
+  const int64_t own = s.t.first_set + (s.t.per_matrix ? part.batch : 0);
   if (!arrives_last(team, a.arrivals + own, static_cast<unsigned>(s.t.units[a.phase]))) return;
   write_slot<Add>(team, s, a.phase, part.batch, static_cast<const Averages<T>*>(nullptr));
 }

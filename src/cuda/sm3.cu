@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   if (!is_finished_here(a)) return;
   const Team<kNarrow> team;
   with_subject(a, blockIdx.x, [&](const auto& s) {
-    for (int64_t b = 0; a.phase_kind == PhaseKind::cover && b < s.t.blocks; ++b) {
+    for (int64_t b = 0; a.phase_kind == PhaseKind::cover && b < s.t.sets; ++b) {
       finish_cover(team, s, a.phase, b, false);
     }
     if (a.phase_kind == PhaseKind::agreement) finish_agreement(team, s, a.phase, false);

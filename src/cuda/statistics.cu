@@ -101,7 +101,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
   const Subject<T> s(a, desk, false);
   const Update<T> update(s);
   arrive<Add>(
-      team, s, desk.part.batch, &update.averages, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
+      team, s, desk.part.batch, &update.averages, [&](int64_t b) { update.finish_matrix(team, a.phase, b, true); },
       [&] { update.finish_statistics(team, a.phase, true); });
 }
 

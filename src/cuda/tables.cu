@@ -45,15 +45,15 @@ OnDevice::~OnDevice() {
 
 Room room_of(const core::Plan& plan) {
   const auto tensors = static_cast<int64_t>(plan.tensors.size());
-  int64_t blocks = 0;
-  for (const core::Tensor& t : plan.tensors) blocks += t.local_blocks();
+  int64_t sets = 0;
+  for (const core::Tensor& t : plan.tensors) sets += t.local_blocks();
   Room room{};
   room.scalars = 0;
   room.words = room.scalars + words(tensors * static_cast<int64_t>(sizeof(Scalars)));
   // Options of the step, pointers, then rates and counters where those lie on the host.
   const auto groups = static_cast<int64_t>(plan.groups.size());
   room.arrivals = room.words + groups * kOptionsWords + plan.state_count + 3 * tensors + groups + 2;
-  room.agreements = room.arrivals + words((blocks + tensors) * static_cast<int64_t>(sizeof(unsigned)));
+  room.agreements = room.arrivals + words((sets + tensors) * static_cast<int64_t>(sizeof(unsigned)));
   room.sheets = room.agreements + tensors + kMostPointers;  // some are read that a tensor does not have
   const size_t sheet = plan.algorithm == Algorithm::came ? sizeof(Sheet) : is_adam(plan) ? sizeof(MomentsSheet) : 0;
   room.sums = room.sheets + words(tensors * static_cast<int64_t>(sheet));
@@ -92,7 +92,7 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
   std::copy(c.launches, c.launches + kPhases, launches);
   routes = c.routes;
   for (const Route& route : routes) ++tensors_of[static_cast<int>(route.variant)][static_cast<int>(route.way)];
-  block_count = c.blocks;
+  set_count = c.sets;
   vector_count = static_cast<int64_t>(c.vectors.size());
   unshared_count = static_cast<int64_t>(c.unshared.size());
   vectors_beside = overlap && c.residents.area > 0;

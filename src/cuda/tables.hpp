@@ -72,10 +72,10 @@ struct TensorTable {
   int64_t whole_batch, whole_rows, whole_cols;
   int64_t first_batch, first_row, first_col;
   int64_t pointers;            ///< Index of its first: parameter, gradient, states.
-  int64_t blocks;              ///< Matrices with results of their own, or 1.
-  int64_t block;               ///< Number of the first among those of the plan.
+  int64_t sets;                ///< Of partials: one per matrix, or one.
+  int64_t first_set;           ///< Number of the first among those of the plan.
   int64_t tile;                ///< Number of its first tile.
-  int64_t tiles;               ///< Per block.
+  int64_t tiles;               ///< Per set.
   int64_t column_multipliers;  ///< In the workspace.
   int32_t front;               ///< Scalars before the vectors of a tile's partials.
   uint64_t id;
@@ -93,7 +93,7 @@ struct TensorTable {
   States states;
   bool needs_alignment;  ///< Route.
   SlotTable slots[kPhases];
-  int32_t units[kPhases];  ///< Thread blocks per block of results, in each phase.
+  int32_t units[kPhases];  ///< Thread blocks per set, in each phase.
 };
 
 /// A part of a tensor: a tile, or what one thread block takes of it in a phase.
@@ -110,7 +110,7 @@ struct Part {
   int64_t pointers;
 };
 
-/// What follows from a reduction, per block.
+/// What follows from a reduction, per set.
 struct MatrixScalars {
   double update;      ///< Multiplier of the update: root of the mean row average over the clipping ratio.
   double confidence;  ///< Multiplier of the momentum: the same root for the instability, bias-corrected.
@@ -238,13 +238,13 @@ struct Args {
   const Chunk* chunks;  ///< likewise.
   const char* soon;     ///< Tables that are read once a step has begun,
   int64_t soon_bytes;   ///< so many bytes of them.
-  int64_t tensor_count, block_count, turn_count;
+  int64_t tensor_count, set_count, turn_count;
   // In the workspace.
   double* workspace;
   MatrixScalars* matrix_scalars;
   Scalars* scalars;
   uint64_t* words;
-  unsigned* arrivals;              ///< Per block, then per tensor.
+  unsigned* arrivals;              ///< Per set, then per tensor.
   unsigned long long* agreements;  ///< Per tensor.
   double* sums;                    ///< Of tiles of shared vectors.
   unsigned* turns;                 ///< Of waves.
@@ -301,7 +301,7 @@ class Tables {
   const Chunk* chunks = nullptr;
   const VectorTable* vectors = nullptr;
   const VectorTable* unshared = nullptr;
-  int64_t block_count = 0;
+  int64_t set_count = 0;
   int64_t vector_count = 0;
   int64_t unshared_count = 0;     ///< 0: no blocks share a vector.
   bool vectors_beside = false;    ///< Resident matrices.

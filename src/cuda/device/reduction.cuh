@@ -128,12 +128,12 @@ template <int Threads, class T>
 __device__ inline double scalar_total(const Team<Threads>& team, const Subject<T>& s, int phase, int k, bool tiles) {
   const SlotTable& slot = s.slot(phase);
   if (tiles) {
-    return team.sum_of(s.t.blocks * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[k]; });
+    return team.sum_of(s.t.sets * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[k]; });
   }
   const int64_t size = slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + slot.scalars;
-  const int64_t blocks = s.t.per_matrix ? s.t.whole_batch : 1;
+  const int64_t sets = s.t.per_matrix ? s.t.whole_batch : 1;
   return team.sum_of(
-      blocks, [&](int64_t x) { return s.a.reductions[s.t.slots[phase].offset + (x + 1) * size - slot.scalars + k]; });
+      sets, [&](int64_t x) { return s.a.reductions[s.t.slots[phase].offset + (x + 1) * size - slot.scalars + k]; });
 }
 
 /// Moving averages of the means over rows and over columns of a non-negative matrix.
@@ -253,21 +253,20 @@ CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int p
   }
 }
 
-/// Counts a block that has done its part of matrix b.  The last one of a matrix calls block(b), the last one of a
+/// Counts a block that has done its part of matrix b.  The last one of a matrix calls matrix(b), the last one of a
 /// tensor then tensor().  For a sharded tensor it writes slots instead, and the rest waits for the ranks.
-template <class Op, int Threads, class T, class Block, class Whole>
+template <class Op, int Threads, class T, class Matrix, class Whole>
 __device__ inline void arrive(const Team<Threads>& team, const Subject<T>& s, int64_t b, const Averages<T>* averages,
-                              const Block& block, const Whole& tensor) {
+                              const Matrix& matrix, const Whole& tensor) {
   const int phase = s.a.phase;
-  const int64_t own = s.t.block + (s.t.per_matrix ? b : 0);
+  const int64_t own = s.t.first_set + (s.t.per_matrix ? b : 0);
   if (!arrives_last(team, s.a.arrivals + own, static_cast<unsigned>(s.t.units[phase]))) return;
   if (s.t.sharded) {
     write_slot<Op>(team, s, phase, b, averages);
   } else {
-    block(b);
+    matrix(b);
   }
-  if (s.t.blocks > 1 &&
-      !arrives_last(team, s.a.arrivals + s.a.block_count + s.index, static_cast<unsigned>(s.t.blocks))) {
+  if (s.t.sets > 1 && !arrives_last(team, s.a.arrivals + s.a.set_count + s.index, static_cast<unsigned>(s.t.sets))) {
     return;
   }
   if (!s.t.sharded) return tensor();
@@ -287,7 +286,7 @@ CAME_ROUTE void finish_agreement(const Team<Threads>& team, const Subject<T>& s,
                                : scalar_total(team, s, phase, core::agreement_scalar(s.slot(phase)), false);
     multiplier = algorithms::cautious_multiplier(s.t.elements, count);
   }
-  for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.matrix_scalars(b).direction = multiplier;
+  for (int64_t b = team.rank; b < s.t.sets; b += Threads) s.matrix_scalars(b).direction = multiplier;
 }
 
 /// Counts agreeing elements: whole numbers add up to the same in any order.

@@ -207,7 +207,7 @@ struct Subject {
   /// Of the multiplier: as good where only signs are compared, and no product with it underflows.
   [[nodiscard]] __device__ T sign() const { return k.multiplier > 0 ? T{1} : k.multiplier < 0 ? T{-1} : T{0}; }
   [[nodiscard]] __device__ MatrixScalars& matrix_scalars(int64_t b) const {
-    return a.matrix_scalars[t.block + (t.per_matrix ? b : 0)];
+    return a.matrix_scalars[t.first_set + (t.per_matrix ? b : 0)];
   }
   [[nodiscard]] __device__ int64_t row_at(int64_t b, int64_t i) const { return b * t.rows + i; }
   [[nodiscard]] __device__ int64_t col_at(int64_t b, int64_t j) const { return b * t.cols + j; }
@@ -243,8 +243,8 @@ struct Subject {
   /// The whole slot of local matrix b, all-reduced; sharded tensors only.
   [[nodiscard]] __device__ double* reduced(int phase, int64_t b) const {
     const SlotTable& s = slot(phase);
-    const int64_t block = t.per_matrix ? t.first_batch + b : 0;
-    return a.reductions + s.offset + block * (s.rows * t.whole_rows + s.cols * t.whole_cols + s.scalars);
+    const int64_t set = t.per_matrix ? t.first_batch + b : 0;
+    return a.reductions + s.offset + set * (s.rows * t.whole_rows + s.cols * t.whole_cols + s.scalars);
   }
 };
 

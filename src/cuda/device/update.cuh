@@ -37,12 +37,12 @@ struct Update {
   __device__ void clip(const Team<Threads>& team, double sum_of_squares) const {
     const double rms = sqrt(sum_of_squares / s.t.elements);
     const double ratio = algorithms::clipping_ratio(rms, s.o.clip_threshold);
-    for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.matrix_scalars(b).update /= ratio;
+    for (int64_t b = team.rank; b < s.t.sets; b += Threads) s.matrix_scalars(b).update /= ratio;
   }
 
   /// What follows for matrix b from `statistics`; the sum of its squared updates waits in matrix_scalars().confidence.
   template <int Threads>
-  CAME_ROUTE void finish_block(const Team<Threads>& team, int phase, int64_t b, bool tiles) const {
+  CAME_ROUTE void finish_matrix(const Team<Threads>& team, int phase, int64_t b, bool tiles) const {
     double weighted = 0;
     const double mean = s.t.factored ? averages.finish(team, phase, b, tiles, &weighted) : 1.0;
     if (team.rank == 0) {
@@ -54,9 +54,8 @@ struct Update {
   template <int Threads>
   __device__ void finish_tensor(const Team<Threads>& team, int phase, bool tiles) const {
     if (s.t.factored && s.t.owner == Owner::none) return;  // the RMS takes a phase of its own
-    const double sum = s.t.per_matrix
-                           ? team.sum_of(s.t.blocks, [&](int64_t b) { return s.matrix_scalars(b).confidence; })
-                           : scalar_total(team, s, phase, core::kUpdateSquares, tiles);
+    const double sum = s.t.per_matrix ? team.sum_of(s.t.sets, [&](int64_t b) { return s.matrix_scalars(b).confidence; })
+                                      : scalar_total(team, s, phase, core::kUpdateSquares, tiles);
     clip(team, sum);
   }
 
@@ -75,7 +74,7 @@ struct Update {
       const int scalar = core::parameter_squares_scalar(s.slot(phase));
       rate *= algorithms::parameter_scale(s.o.eps2, scalar_total(team, s, phase, scalar, tiles), s.t.elements);
     }
-    for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.matrix_scalars(b).rate = rate;
+    for (int64_t b = team.rank; b < s.t.sets; b += Threads) s.matrix_scalars(b).rate = rate;
   }
 
   template <int Threads>
