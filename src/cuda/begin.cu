@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kBegin)
   }
   const int64_t first = blockIdx.x * int64_t{kBegin} + team.rank;
   const int64_t all = gridDim.x * int64_t{kBegin};
-  // The second cache fetches at once what is looked up one after the other, here and in the launches to come.
+  // L2 fetches at once what is looked up one after the other, here and in the launches to come.
   const auto fetch = [&](const void* from, int64_t bytes) {
     for (int64_t at = first * kLine; at < bytes; at += all * kLine) fetch_ahead(static_cast<const char*>(from) + at);
   };
