@@ -208,7 +208,8 @@ void run_apply(const Subject& s, const Tile& tile) {
         constexpr size_t R = decltype(count)::value;
         std::array<T, R> of_rows;
         for (size_t r = 0; r < R; ++r) {
-          of_rows[r] = algorithms::row_factor_as<T>(multiplier * averages.inverse_root(b, i + static_cast<int64_t>(r)));
+          of_rows[r] =
+              algorithms::row_multiplier_as<T>(multiplier * averages.inverse_root(b, i + static_cast<int64_t>(r)));
         }
         for_chunks(cols, [&](int64_t j, int64_t n) {
           apply_rows<T, R>(s, b, i, j, n, of_rows, col_multipliers + (j - cols.begin));

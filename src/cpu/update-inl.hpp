@@ -91,7 +91,8 @@ class Update {
   /// What the gradients of row i are multiplied with, beside the column's reciprocal root, to give the clipped update.
   /// `own` is averages.own_root(b).
   [[nodiscard]] HWY_INLINE T row_multiplier(int64_t b, int64_t i, double own = 1) const {
-    return algorithms::row_factor_as<T>(s.multiplier * own * s.matrix_scalars(b).update * averages.inverse_root(b, i));
+    return algorithms::row_multiplier_as<T>(s.multiplier * own * s.matrix_scalars(b).update *
+                                            averages.inverse_root(b, i));
   }
 
   /// What the gradients of an unfactored tensor are multiplied with before they enter its update.
