@@ -137,7 +137,7 @@ void run_momentum(const Subject& s, const Tile& tile) {
 template <class T>
 void finish_momentum(const Subject& s) {
   const double correction = s.o.bias_correction != 0 ? algorithms::bias_correction(s.o.beta3, s.count) : 1.0;
-  for (int64_t b = 0; b < s.t.local_blocks(); ++b) {
+  for (int64_t b = 0; b < s.t.local_sets(); ++b) {
     const double mean = s.t.factored ? instability<T>(s).finish(b) : 1.0;
     s.matrix_scalars(b).confidence = std::sqrt(mean * correction);
   }

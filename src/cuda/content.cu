@@ -79,7 +79,7 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.first_row = t.local.rows.begin;
   table.first_col = t.local.cols.begin;
   table.pointers = t.first_state + 2 * index;
-  table.sets = t.local_blocks();
+  table.sets = t.local_sets();
   table.first_set = t.first_matrix_scalars;
   table.tile = t.tiles.begin;
   table.tiles = table.sets > 0 ? t.tiles.count / table.sets : 0;
@@ -95,7 +95,7 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.owner = t.owner;
   table.factored = t.factored;
   table.sharded = t.sharded;
-  table.per_matrix = t.block_per_matrix();
+  table.per_matrix = t.set_per_matrix();
   table.contiguous =
       table.states.momentum_scale == 0 && table.states.second_scale == 0 && table.cols == table.whole_cols;
   for (size_t k = 0; k < t.slots.size(); ++k) {

@@ -46,7 +46,7 @@ OnDevice::~OnDevice() {
 Room room_of(const core::Plan& plan) {
   const auto tensors = static_cast<int64_t>(plan.tensors.size());
   int64_t sets = 0;
-  for (const core::Tensor& t : plan.tensors) sets += t.local_blocks();
+  for (const core::Tensor& t : plan.tensors) sets += t.local_sets();
   Room room{};
   room.scalars = 0;
   room.words = room.scalars + words(tensors * static_cast<int64_t>(sizeof(Scalars)));
