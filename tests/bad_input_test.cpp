@@ -149,7 +149,6 @@ TEST_F(BadStep, ScalarsAndBuffersOfAnUncheckedPhase) {
   TensorView view(&lr);
   run.step.lr = &view;
   expect_unchecked_refusal(0, "lr of group 0 is -1");
-  expect_error([&] { core::run_phase(run.plan, 1, run.step); }, "lr of group 0 is -1");
   run.step.workspace_bytes = 1;
   expect_unchecked_refusal(1, "workspace has 1 bytes");
   run.step.tensor_count = 1;

@@ -71,6 +71,7 @@ class Fuzzer {
     s.group = number(static_cast<int32_t>(below(groups)));
     s.id = static_cast<uint64_t>(below(100));
     s.reduce_group = number(0);
+    s.matrix_group = number(1);
     if (one_in(3)) {
       s.split_dims = one_in(20) ? engine_() : static_cast<uint64_t>(below(1 << ndim));
       s.shard_offset = one_in(40) ? nullptr : &sizes[64];

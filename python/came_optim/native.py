@@ -1,7 +1,7 @@
 """libcame's C ABI for Python: structs, options, plans, and the tables of pointers that a step reads.
 
 Knows no framework: memory comes as addresses, types as names ("float32"), so that numpy, torch and plain ctypes buffers do
-alike.  include/came/came.h says what everything means.
+alike.  include/came/came.h says what everything means.  Length: one ABI, one module.
 
 >>> import array
 >>> plan = Plan([options("adamw", lr=0.5)], [Spec((3,), "float32")])

@@ -2,9 +2,9 @@
 // state layout, phases, tiles, reduction tree, workspace.  Immutable once made.
 //
 // Reduction tree: every tile leaves its partials, which are reduced in f64, in tile order, into the slot of their
-// tensor.  Slots of sharded tensors come first, by reduce group: the ranks of a group all-reduce one contiguous run per
-// phase, in the first phase behind the group's presence.  A slot holds, per matrix, vectors over its rows, vectors over
-// its columns, and scalars; or, where no vectors are reduced, one set of scalars for the whole tensor.  A backend that
+// tensor: vectors over rows and columns and scalars of each local matrix, then totals of the tensor.  Slots of sharded
+// tensors come first, by reduce group: the ranks of a group all-reduce one contiguous run per phase, in the first phase
+// behind the group's presence.  Matrices and totals of a tensor may be in runs of different groups.  A backend that
 // reduces in place needs no slots for tensors that are not sharded.
 #pragma once
 

@@ -95,7 +95,7 @@ __device__ void write_moments_sheet(const Args& a, const TensorTable& t, const c
                   .second = state(t.states.second),
                   .keys = {s.keys[static_cast<int>(algorithms::Stream::parameter)],
                            s.keys[static_cast<int>(algorithms::Stream::momentum)]},
-                  .whole = static_cast<uint64_t>(row * t.whole_cols),
+                  .whole = static_cast<uint64_t>(row * t.whole_cols + t.first_col),
                   .elements = t.batch * t.rows * t.cols,
                   .multiplier = static_cast<float>(s.multiplier),
                   .rate1 = static_cast<float>(algorithms::rate_of(o.beta1)),

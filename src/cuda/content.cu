@@ -60,7 +60,9 @@ Variant variant_of(const TensorTable& t, bool cautious) {
   const bool alike = t.dtype == t.grad_dtype && (t.dtype == DType::f32 || t.dtype == DType::bf16);
   // Where one number says where elements are: storage.cuh, Where<true>.
   const int64_t unit = t.states.momentum_scale != 0 ? algorithms::kMomentumBlock : 4;
-  const bool plain = t.cols % unit == 0 && t.cols == t.whole_cols && t.near;
+  // Draws are numbered by the whole tensor's rows.  Nothing is drawn for f32, nor for codes of a momentum.
+  const bool draws = t.dtype != DType::f32 || t.momentum_dtype == DType::bf16;
+  const bool plain = t.cols % unit == 0 && t.near && (t.cols == t.whole_cols || !draws);
   if (!alike || !plain || t.states.second_scale != 0 || cautious) return Variant::any32;
   const bool wide = t.dtype == DType::f32;
   if (t.states.momentum_scale != 0) return wide ? Variant::f32_codes : Variant::bf16_codes;
@@ -96,8 +98,9 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.factored = t.factored;
   table.sharded = t.sharded;
   table.per_matrix = t.set_per_matrix();
-  table.contiguous =
-      table.states.momentum_scale == 0 && table.states.second_scale == 0 && table.cols == table.whole_cols;
+  const bool follow = table.cols == table.whole_cols ? table.batch == 1 || table.rows == table.whole_rows
+                                                     : table.batch * table.rows == 1;
+  table.contiguous = table.states.momentum_scale == 0 && table.states.second_scale == 0 && follow;
   for (size_t k = 0; k < t.slots.size(); ++k) {
     const core::Slot& slot = t.slots[k];
     table.slots[k] = {slot.offset,
@@ -116,6 +119,8 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
 /// Elements by themselves: one row, and tiles that begin where vectors do.
 void flatten(TensorTable& t, std::vector<Part>& tiles) {
   const int64_t elements = t.batch * t.rows * t.cols;
+  t.first_col += (t.first_batch * t.whole_rows + t.first_row) * t.whole_cols;
+  t.first_batch = t.first_row = 0;
   t.batch = t.rows = t.whole_rows = 1;
   t.cols = t.whole_cols = elements;
   const int64_t count = t.tiles;
@@ -283,7 +288,7 @@ Content content_of(const core::Plan& plan) {
   for (size_t k = 0; k < plan.tensors.size(); ++k) {
     TensorTable table = table_of(plan, plan.tensors[k], static_cast<int64_t>(k));
     c.sets += table.sets;
-    if (!table.factored && !table.sharded && table.contiguous) flatten(table, c.tiles);
+    if (!table.factored && table.contiguous) flatten(table, c.tiles);
     constexpr int64_t kFar = int64_t{1} << 31;
     table.near = true;
     for (int64_t tile = 0; tile < table.sets * table.tiles; ++tile) {

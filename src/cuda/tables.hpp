@@ -90,7 +90,7 @@ struct TensorTable {
   bool flat;        ///< Taken in chunks: nothing depends on rows and columns.
   bool strips;      ///< Rows are taken in strips by the passes that reduce.
   bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
-  bool contiguous;  ///< Rows follow each other in the whole tensor too, and nothing depends on where they end.
+  bool contiguous;  ///< Elements follow each other in the whole tensor too, and nothing depends on where rows end.
   States states;
   bool needs_alignment;  ///< Route.
   SlotTable slots[kPhases];

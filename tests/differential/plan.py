@@ -76,6 +76,7 @@ class Rank:
             self._kept = native._sizes(offset), native._sizes(extent)
             spec = request.specs[0]
             spec.split_dims, spec.shard_offset, spec.shard_extent = split, *self._kept
+            spec.matrix_group = 1
         self.handle = ctypes.c_void_p()
         try:
             check(library().came_plan_create(*request.arguments, self.backend, 0, ctypes.byref(self.handle)))
@@ -182,10 +183,10 @@ class Rank:
         check(library().came_plan_run_phase(self.handle, phase, ctypes.byref(self.step)))
         _wait(self.backend)
 
-    def reduction(self, phase):
-        """The doubles that ranks combine after a phase, and how."""
+    def reduction(self, phase, group):
+        """The doubles that the ranks of a group combine after a phase, and how."""
         made = native._Reduction()
-        check(library().came_plan_reduction(self.handle, phase, 0, ctypes.byref(made)))
+        check(library().came_plan_reduction(self.handle, phase, group, ctypes.byref(made)))
         return self.buffers[1].array[made.offset : made.offset + made.count], made.op
 
     def check_guards(self, grads):
@@ -260,12 +261,24 @@ def _slices(offset, shape):
     return tuple(slice(a, a + n) for a, n in zip(offset, shape))
 
 
+def _combine(parts):
+    combine = np.maximum.reduce if parts[0][1] else np.add.reduce
+    with np.errstate(all="ignore"):
+        total = combine([values for values, _ in parts])
+    for values, _ in parts:
+        values[:] = total
+
+
 class Ranks:
     """The plans of all ranks of a case that cuts its first tensor; reductions are combined here."""
 
     def __init__(self, case, backend, whole):
         self.whole = whole
         self.ranks = [Rank(case, backend, box) for box in boxes(case["tensors"][0]["shape"], case["cut"])]
+        same_matrices = {}
+        for rank in self.ranks:
+            same_matrices.setdefault((*rank.box[1][:-2], *rank.box[2][:-2]), []).append(rank)
+        self.groups = [[self.ranks], list(same_matrices.values())]  # reduce_group, matrix_group
         self.comparable = all(
             place[0] == info.shape for rank in self.ranks for place, info in zip(rank.places, whole.infos)
         )
@@ -295,12 +308,9 @@ class Ranks:
         for phase in range(self.ranks[0].phases()):
             for rank in self.ranks:
                 rank.run_phase(phase)
-            parts = [rank.reduction(phase) for rank in self.ranks]
-            combine = np.maximum.reduce if parts[0][1] else np.add.reduce
-            with np.errstate(all="ignore"):
-                total = combine([values for values, _ in parts])
-            for values, _ in parts:
-                values[:] = total
+            for group, sets in enumerate(self.groups):
+                for ranks in sets:
+                    _combine([rank.reduction(phase, group) for rank in ranks])
         for rank, grads in zip(self.ranks, saved):
             rank.check_guards(grads)
             for k, (part, block) in enumerate(zip(self._spread(rank, before), (*rank.params, *rank.states, rank.counts))):

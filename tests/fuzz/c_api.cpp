@@ -73,6 +73,9 @@ void ask_everything(Stream& stream, const came_plan* plan, const came_memory& me
       require(reduction.offset >= 0 && reduction.count >= 0 &&
                   reduction.count <= memory.reduction_bytes / 8 - reduction.offset,
               "a reduction outside of its buffer");
+      require(reduction.presence >= 0 && reduction.presence % 2 == 0 && reduction.presence <= reduction.count &&
+                  (phase == 0 || reduction.presence == 0),
+              "presence that is no front of its reduction");
     }
   }
   for (int64_t k = 0; k < tensors; ++k) {
@@ -118,6 +121,9 @@ struct Step {
       came_state_info info = CAME_STATE_INFO_INIT;
       require(came_plan_state(plan, k, &info) == CAME_STATUS_OK, came_error_message());
       states.add(stream, info.shape, info.ndim, info.dtype, !stream.one_in(4));
+      for (int32_t d = 0; d < specs[static_cast<size_t>(info.tensor)].ndim; ++d) {
+        require(info.dims[d] >= -1 && info.dims[d] < info.ndim, "a dimension that the state does not have");
+      }
       state_bytes += info.bytes;
       require(static_cast<int64_t>(states.memory.back().size()) == info.bytes,
               "a state of another size than its shape");
@@ -168,7 +174,10 @@ void run_steps(Stream& stream, const came_plan* plan, const Step& s) {
     };
     if (!run()) {
       require(s.bytes() == before, "a refused step changed something");
-    } else if (!phase) {
+    } else if (phase) {
+      s.restore(before);
+      require(came_plan_run_phase_unchecked(plan, number, &s.step) == CAME_STATUS_OK, "accepted once, refused twice");
+    } else {
       const std::string after = s.bytes();
       s.restore(before);
       for (const Memory* scratch : {&s.workspace, &s.reductions}) {

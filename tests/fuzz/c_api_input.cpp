@@ -47,6 +47,7 @@ came_tensor_spec Stream::spec(std::array<int64_t, 192>& sizes, int32_t groups) {
   s.id = byte();
   if (one_in(4)) {
     s.reduce_group = number(static_cast<int32_t>(below(3)));
+    s.matrix_group = number(static_cast<int32_t>(below(3)));
     s.split_dims = one_in(16) ? raw<uint64_t>() : static_cast<uint64_t>(below(8));
     for (size_t d = 0; d < 4; ++d) {
       if ((s.split_dims >> d & 1U) == 0) continue;
@@ -57,6 +58,7 @@ came_tensor_spec Stream::spec(std::array<int64_t, 192>& sizes, int32_t groups) {
     s.shard_extent = one_in(64) ? nullptr : &sizes[128];
   }
   if (one_in(64)) s.struct_size = byte();
+  if (one_in(64)) s.reserved = byte();
   return s;
 }
 

@@ -43,6 +43,41 @@ std::string name_of(const testing::TestParamInfo<DType>& momentum) {
 INSTANTIATE_TEST_SUITE_P(Momenta, CudaSharding, testing::Values(DType::f32, DType::bf16, DType::i8, DType::i4),
                          name_of);
 
+/// Shards of rows and columns, of a vector, and of a tensor that is taken element by element.
+std::vector<TensorSpec> narrow_shards(DType dtype) {
+  std::vector<TensorSpec> list;
+  for (const auto& [shape, d, first, count] : std::vector<std::tuple<Sizes, size_t, int64_t, int64_t>>{
+           {{40, 128}, 1, 20, 64}, {{40, 130}, 0, 7, 21}, {{100}, 0, 13, 48}, {{3, 9, 20}, 0, 1, 2}}) {
+    list.push_back(spec_of(shape, dtype));
+    list.back().id = list.size();
+    Shard shard{uint64_t{1} << d, Sizes(shape.size(), 0), shape};
+    shard.offset[d] = first;
+    shard.extent[d] = count;
+    list.back().shard = shard;
+  }
+  return list;
+}
+
+TEST(CudaShardingKinds, TakeWholeVectorsWhereTheLocalPartAllows) {
+  for (const std::string& word : all_words()) {
+    Options o(word);
+    o.stochastic_rounding = 1;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Placement placement : {Placement::aligned, Placement::odd}) {
+        Pair pair({o}, narrow_shards(dtype), placement);
+        for (int step = 0; step < 2; ++step) pair.step();
+        const auto& routes = static_cast<const cuda::Tables*>(pair.ours.plan.tables.get())->routes;
+        const bool f32 = dtype == DType::f32;
+        const cuda::Kind vectorised = f32 ? cuda::Kind::f32_f32 : cuda::Kind::bf16_f32;
+        // Columns that are split: draws of bf16 need the row of each element.
+        EXPECT_EQ(routes[0].kind, f32 ? vectorised : cuda::Kind::any32) << word;
+        EXPECT_EQ(routes[2].kind, vectorised) << word;
+        EXPECT_EQ(routes[3].kind, vectorised) << word;
+      }
+    }
+  }
+}
+
 /// Four ranks in a square: the first two tensors are cut along its rows, reduce group 0, the others along its columns,
 /// reduce group 1.  Of the batch, slots keep what the last step left unless they are cleared.  One is not cut.
 class CudaReduceGroups : public testing::TestWithParam<std::string> {
