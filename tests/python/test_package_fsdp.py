@@ -211,6 +211,22 @@ def test_compiled_steps():
     assert max(ranks(2)(compiled)) <= TOLERANCE
 
 
+def compiled_state():
+    """torch.distributed.checkpoint steps with a rate of 0 and gradients of 0 before it loads."""
+    net, _ = sharded()
+    optimizer = make("came", net.parameters(), lr=0.0)
+    optimizer.step = torch.compile(optimizer.step)
+    for param in net.parameters():
+        param.grad = torch.zeros_like(param)
+    optimizer.step()
+    return [slot["step"].item() for slot in optimizer.state.values()]
+
+
+def test_a_compiled_step_that_only_makes_state_counts_nothing():
+    for counters in ranks(2)(compiled_state):
+        assert len(counters) == 10 and not any(counters)
+
+
 # ---- refusals ----------------------------------------------------------------------------------------
 
 
