@@ -1,12 +1,16 @@
 """Checkpoints of sharded training: what some ranks wrote, others read, in other shardings, and train on as if nothing had been."""
 
+import re
 from functools import lru_cache
+from math import prod
 
 import pytest
 import sharded_checkpoints
+import torch
 from ranks import ranks
-from sharded_checkpoints import CASES, straight
-from sharded_models import apart
+from sharded_checkpoints import CASES, STEPS, build, straight
+from sharded_models import apart, train, weights
+from sharded_state import WAYS, counts, load_whole, makes_state, refuses, through
 
 # Sums in f64 are added up in another order; see test_package_sharding.py.
 TOLERANCE = 1e-10
@@ -19,8 +23,7 @@ def on(layout, function, *arguments):
     """function(...) on the ranks of a layout; what the first returned."""
     if layout is WHOLE:
         return getattr(sharded_checkpoints, function)(*arguments)
-    world = layout[1][0] * (layout[1][1] if len(layout[1]) > 1 else 1)
-    return ranks(world)(getattr(sharded_checkpoints, function), *arguments)[0]
+    return ranks(prod(layout[1]))(getattr(sharded_checkpoints, function), *arguments)[0]
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +60,65 @@ def test_four_ranks_write_and_others_read(written, target, case, momentum_dtype)
 @pytest.mark.parametrize("source, target", [(WHOLE, FSDP4), (WHOLE, FSDP3), (FSDP3, FSDP4), (FSDP2, TP2), (TP2, FSDP2), (BOTH, FSDP3), (FSDP4, BOTH), (HYBRID, TP2)], ids=str)
 def test_checkpoints_move_between_shardings(written, source, target, case):
     assert moved(written, case, source, target) <= TOLERANCE
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", CASES)
+def test_state_dicts_of_every_kind_change_no_bit(case, way):
+    assert all(ranks(2)(through, FSDP2, case, way))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_whole_state_dict_goes_into_a_sharded_optimizer_and_back(case, tmp_path):
+    path = tmp_path / "whole.pt"
+    net, optimizer, _ = build(WHOLE, case)
+    origin = weights(net)
+    train(net, optimizer, STEPS)
+    torch.save({"weights": list(weights(net).values()), "optimizer": optimizer.state_dict()}, path)
+    ranks(3)(load_whole, str(path), FSDP3, case)
+    saved = torch.load(path, weights_only=True)
+    net, optimizer, _ = build(WHOLE, case)
+    with torch.no_grad():
+        for param, value in zip(net.parameters(), saved["weights"]):
+            param.copy_(value)
+    optimizer.load_state_dict(state_dict=saved["optimizer"])
+    train(net, optimizer, STEPS, first=2 * STEPS)
+    expected, _ = never_stopped(case, None, 3 * STEPS)
+    assert apart(weights(net), expected, origin) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("layout", [FSDP3, BOTH, WHOLE], ids=str)
+def test_the_step_that_makes_state_does_nothing_else(layout, case):
+    found = [makes_state(layout, case)] if layout is WHOLE else ranks(prod(layout[1]))(makes_state, layout, case)
+    assert not any(found)
+
+
+@pytest.mark.parametrize("layout", [FSDP4, WHOLE], ids=str)
+def test_other_first_steps_with_a_rate_of_zero_count(layout):
+    """Of a warm-up; one rank alone may have a gradient that is not zero."""
+    for arguments, expected in (
+        ((0.0,), {0.0}),
+        ((1.0,), {1.0}),
+        ((0.0, (0.0, 0.0), 2), {1.0}),  # the second one counts: there is state
+        ((0.0, (0.0, 1e-3)), {1.0}),
+    ):
+        found = [counts(layout, *arguments)] if layout is WHOLE else ranks(4)(counts, layout, *arguments)
+        assert all(steps == expected for steps in found), arguments
+
+
+REFUSED = {
+    "no row statistics": "CAME: the checkpoint has no 'exp_avg_sq_row' for parameter 0",
+    "no counter": "CAME: the checkpoint has no 'step' for parameter 0",
+    "momentum of another shape": r"CAME: state exp_avg of parameter 0 is torch.float64 \[12, 6\] on cpu, expected float64 \[11, 6\]",
+    "rows of another number": r"CAME: state exp_avg_sq_row of parameter 0 is torch.float64 \[12\] on cpu, expected float64 \[11\]",
+    "whole, of another shape": r"CAME: state exp_avg of parameter 0 is torch.float64 \[12, 6\] on cpu, expected float64 \[11, 6\]",
+    "the part of a rank": r"CAME: state exp_avg of parameter 0 is torch.float64 \[6, 6\] on cpu, expected float64 \[11, 6\]",
+    "on another mesh": r"CAME: state exp_avg of parameter 0 is on DeviceMesh.*expected the parameter's DeviceMesh",
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_spoiled_state_is_refused_on_all_ranks_and_nothing_is_lost(how):
+    found = ranks(2)(refuses, FSDP2, how)
+    assert found[0] == found[1] and re.search(REFUSED[how], found[0]), found
