@@ -18,7 +18,7 @@ from .arguments import real
 from .layout import Layout
 from .lender import Borrower, Lender, chosen
 from .library import loads
-from .sharding import is_dtensor
+from .sharding import check_mesh, is_dtensor
 from .state import Slot, Watch, lacking
 
 DTYPES = {getattr(torch, name): name for name in native.DTYPES}
@@ -105,7 +105,9 @@ def check_state(owner: str, member: Member, wanted: native.State, have: Any, dev
     label = f"{owner}: state {wanted.name} of {member}"
     if not isinstance(have, Tensor):
         raise TypeError(f"{label} is {have!r} ({type(have).__name__}), expected a tensor")
-    if not is_dtensor(have):
+    if is_dtensor(have):
+        check_mesh(have, member.param, label)
+    else:
         memory.check(have, label)
     both_float = have.dtype in _FLOATS and wanted.dtype in map(DTYPES.get, _FLOATS)
     same_kind = both_float or DTYPES.get(have.dtype) == wanted.dtype

@@ -27,3 +27,11 @@ def local(tensor: Tensor) -> Tensor:
         return tensor
     held = tensor.to_local()
     return held.wait() if type(held).__name__ == "AsyncCollectiveTensor" else held
+
+
+def check_mesh(have: Any, param: Any, what: str) -> None:
+    """Raises unless a DTensor lies on the mesh of a parameter."""
+    if not is_dtensor(param):
+        raise ValueError(f"{what} is a DTensor beside a plain parameter, expected a plain tensor: full_tensor() makes it so")
+    if have.device_mesh != param.device_mesh:
+        raise ValueError(f"{what} is on {have.device_mesh}, expected the parameter's {param.device_mesh}")

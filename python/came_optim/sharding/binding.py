@@ -71,8 +71,6 @@ class ShardedBinding(Binding):
 
     def _bind_tensor(self, member: Member, wanted: native.State, have: Any) -> Tuple[Tensor, Tensor]:
         if not is_dtensor(member.param):
-            if is_dtensor(have):
-                raise ValueError(f"{self.owner}: state {wanted.name} of {member} is a DTensor beside a plain parameter, expected a plain tensor")
             return super()._bind_tensor(member, wanted, have)
         label = f"{self.owner}: state {wanted.name} of {member}"
         part = shards.Part(wanted.shape, wanted.offset)
