@@ -69,25 +69,29 @@ inline Shapes unet() {
 /// Many tensors that each fit a cache: what a step costs per tensor, not per element.
 inline Shapes small() { return Shapes(1000, {64, 64}); }
 
-/// Llama 7B, embedding and output apart: 291 tensors, 6.74 G parameters.
-inline Shapes llama_7b() {
-  constexpr int64_t kHidden = 4096;
-  constexpr int64_t kInner = 11008;
+/// Llama, embedding and output apart.  Heads of keys and values may be fewer than those of queries.
+inline Shapes llama(int64_t hidden, int64_t inner, int64_t keys, int layers) {
   constexpr int64_t kVocabulary = 32000;
-  Shapes shapes{{kVocabulary, kHidden}};
+  Shapes shapes{{kVocabulary, hidden}};
   const auto add = [&](const Shapes& more) { shapes.insert(shapes.end(), more.begin(), more.end()); };
-  for (int layer = 0; layer < 32; ++layer) {
-    add(Shapes(4, {kHidden, kHidden}));                              // attention
-    add({{kInner, kHidden}, {kInner, kHidden}, {kHidden, kInner}});  // gate, up, down
-    add({{kHidden}, {kHidden}});                                     // norms
+  for (int layer = 0; layer < layers; ++layer) {
+    add({{hidden, hidden}, {keys, hidden}, {keys, hidden}, {hidden, hidden}});  // attention
+    add({{inner, hidden}, {inner, hidden}, {hidden, inner}});                   // gate, up, down
+    add({{hidden}, {hidden}});                                                  // norms
   }
-  add({{kHidden}, {kVocabulary, kHidden}});
+  add({{hidden}, {kVocabulary, hidden}});
   return shapes;
 }
 
+/// 291 tensors, 6.74 G parameters.
+inline Shapes llama_7b() { return llama(4096, 11008, 4096, 32); }
+
+/// Llama 2 70B, 8 heads of keys and values: 723 tensors, 68.98 G parameters.
+inline Shapes llama_70b() { return llama(8192, 28672, 8 * 128, 80); }
+
 inline std::vector<Model> models() {
   return {{"bert_large", bert_large()}, {"gpt2_small", gpt2_small()}, {"gpt2_medium", gpt2_medium()}, {"unet", unet()},
-          {"small", small()},           {"llama_7b", llama_7b()}};
+          {"small", small()},           {"llama_7b", llama_7b()},     {"llama_70b", llama_70b()}};
 }
 
 }  // namespace came::bench

@@ -30,6 +30,7 @@ add_library(came_cuda OBJECT
   src/cuda/lamb.cu
   src/cuda/launching.cu
   src/cuda/norm.cu
+  src/cuda/presence.cu
   src/cuda/resident.cu
   src/cuda/sm3.cu
   src/cuda/statistics.cu

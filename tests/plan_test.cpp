@@ -45,9 +45,9 @@ TEST(Plan, RanksReduceOnlyWhatIsSharded) {
   TensorSpec sharded = spec_of({10, 6});
   sharded.shard = Shard{1, {0, 0}, {4, 6}};
   const Plan plan({Options::came()}, {spec_of({5, 7}), sharded, spec_of({9})});
-  // Two vectors of six columns and one scalar, then one vector and one scalar.
+  // Presence, two vectors of six columns and one scalar, then one vector and one scalar.
   EXPECT_EQ(plan.reduction(0).offset, 0);
-  EXPECT_EQ(plan.reduction(0).count, 13);
+  EXPECT_EQ(plan.reduction(0).count, 2 + 13);
   EXPECT_EQ(plan.reduction(1).count, 7);
   EXPECT_EQ(plan.reduction(2).count, 0);
   EXPECT_EQ(plan.reduction(0).op, CAME_REDUCE_SUM);
@@ -55,7 +55,7 @@ TEST(Plan, RanksReduceOnlyWhatIsSharded) {
   EXPECT_EQ(alone.reduction(0).count, 0);
   const Plan sm3({Options::sm3()}, {sharded});
   EXPECT_EQ(sm3.reduction(0).op, CAME_REDUCE_MAX);
-  EXPECT_EQ(sm3.reduction(0).count, 16);
+  EXPECT_EQ(sm3.reduction(0).count, 2 + 16);
 }
 
 TEST(Plan, EachReduceGroupHasARunOfItsOwn) {
@@ -64,9 +64,9 @@ TEST(Plan, EachReduceGroupHasARunOfItsOwn) {
   specs[1].shard = Shard{1, {0, 0}, {4, 6}, 0};
   const Plan plan({Options::came()}, specs);
   EXPECT_EQ(plan.reduction(0, 0).offset, 0);
-  EXPECT_EQ(plan.reduction(0, 0).count, 13);
-  EXPECT_EQ(plan.reduction(0, 1).offset, 13);
-  EXPECT_EQ(plan.reduction(0, 1).count, 13);
+  EXPECT_EQ(plan.reduction(0, 0).count, 15);
+  EXPECT_EQ(plan.reduction(0, 1).offset, 15);
+  EXPECT_EQ(plan.reduction(0, 1).count, 15);
   EXPECT_EQ(plan.reduction(0, 2).count, 0);
 }
 

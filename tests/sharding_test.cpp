@@ -32,6 +32,9 @@ std::vector<Case> cases() {
       {"columns of every expert", experts, cut(experts, 2, {5, 9})},
       {"experts and rows", experts, cut_again(cut(experts, 0, {1, 3}), 1, {4, 8})},
       {"experts that are not small", large_experts, cut(large_experts, 0, {2, 3})},
+      {"experts that are not small, and rows", large_experts, cut_again(cut(large_experts, 0, {0, 2, 3}), 1, {20, 65})},
+      {"experts, rows and columns", experts, cut_again(cut_again(cut(experts, 0, {2, 3}), 1, {5, 8}), 2, {9, 9})},
+      {"experts and columns", experts, cut_again(cut(experts, 0, {1, 3}), 2, {0, 4, 9})},
       {"a vector", vector, cut(vector, 0, {0, 8, 29})},
   };
 }
@@ -51,6 +54,7 @@ Difference difference(const Options& options, const Case& c, DType dtype = DType
   for (const Shard& shard : c.ranks) {
     TensorSpec spec = spec_of(c.shape, dtype);
     spec.shard = shard;
+    spec.shard->matrix_group = 1;
     ranks.push_back(std::make_unique<Trial>(std::vector<Options>{options}, std::vector<TensorSpec>{spec, replicated}));
   }
   whole.fill_params(1);
@@ -62,7 +66,7 @@ Difference difference(const Options& options, const Case& c, DType dtype = DType
     whole.fill_grads(100 + step);
     whole.run();
     for (auto& rank : ranks) rank->fill_grads(100 + step);
-    step_ranks(ranks);
+    step_ranks(ranks, groups_of(c.ranks));
   }
   size_t next = 0;
   whole.for_each_element([&](size_t k, int64_t i, int64_t) {

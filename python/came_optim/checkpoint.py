@@ -13,8 +13,8 @@ from torch import Tensor
 
 from . import native, origin
 from .arguments import plain
-from .binding import check_state, counter
 from .layout import Layout
+from .members import check_state, counter
 from .options import from_group
 from .state import lacking
 
@@ -86,6 +86,8 @@ class _Loading:
         numbers = {member.param: member for member in optimizer._members()}
         for param, slot in optimizer.state.items():
             if not isinstance(slot, dict):
+                if isinstance(param, Tensor):
+                    raise TypeError(f"{owner}: the state of {numbers[param]} is {slot!r} in the checkpoint, expected a dict; nothing was loaded")
                 continue
             if not isinstance(param, Tensor):  # an entry of the program's own
                 slot.update({name: value.tensor for name, value in slot.items() if isinstance(value, _Kept)})

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from . import loop, refuse, scalars
-from .binding import Binding, Gradients, Member
+from .binding import Binding, Gradients
+from .members import Member
 from .options import from_group
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from . import native
-from .binding import DTYPES, Binding
+from .binding import Binding
+from .members import DTYPES
 
 
 # Before 2.5, graphs cannot hold an operator that writes to a list of tensors.

@@ -13,13 +13,15 @@ from torch import Tensor
 
 from . import checkpoint, loop, native, ops, refuse, scalars
 from .arguments import plain, sequences, shown
-from .binding import Binding, Member
+from .binding import Binding
+from .bindings import make_bindings, takes_part
 from .lender import Roster
 from .library import is_built
-from .modes import KERNEL_DEVICES, MODES, check_fused, check_modes, check_rate
+from .members import Member
+from .modes import KERNEL_DEVICES, MODES, check_modes, check_rate
 from .one_by_one import OneByOne
 from .options import COMMON, from_group
-from .sharding import is_dtensor, local
+from .sharding import local
 from .state import Slot
 
 _params = itemgetter("params")
@@ -35,7 +37,8 @@ class Optimizer(torch.optim.Optimizer):
     _bindings: Optional[List[Binding]] = None
     _released: Optional[Any] = None  # came_optim.gradient_release, if it has taken over
     _one_by_one: Optional[OneByOne] = None  # plans of single parameters, once one is stepped alone
-    _ranks: Optional[Any] = None  # sharding.Ranks, once a DTensor was bound
+    _ranks: Optional[Any] = None  # sharding.ranks.Ranks, if there is a DTensor
+    _idle: List[Tensor] = []  # parameters that take no part yet
     _only_makes_state = False  # this step allocates, and does nothing else
 
     def __init__(self, params: Iterable[Any], arguments: Dict[str, Any]) -> None:
@@ -225,6 +228,8 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch._dynamo.disable
     def _graph_calls(self) -> Optional[List[Any]]:
+        if self._asks_for_state():
+            return None
         bound = self._bound()
         if not ops.IN_GRAPHS or not all(binding.plain(gradients) for binding, gradients in bound):
             return None
@@ -284,7 +289,7 @@ class Optimizer(torch.optim.Optimizer):
             self.state is self._bound_state
             and self._roster.matches(*self._objects())
             and (self._same_options() or self._adopt_options())
-            and not any(self._takes_part(param, self._ranks) for param in self._idle)
+            and not any(takes_part(self, param) for param in self._idle)
         )
 
     def _objects(self) -> List[Any]:
@@ -321,10 +326,7 @@ class Optimizer(torch.optim.Optimizer):
         for dims, group in zip(self._most_dims, self.param_groups):
             if not self.elementwise:
                 refuse.replaced(dims, group["params"], self._given, type(self).__name__)
-        if any(map(is_dtensor, chain.from_iterable(map(_params, self.param_groups)))):
-            bindings = self._bind_on_all_ranks()
-        else:
-            bindings = self._make_bindings(None)
+        bindings, self._idle = make_bindings(self)
         for binding in bindings:  # none of them can fail any more
             binding.install(self.state)
         self._bindings = bindings
@@ -332,62 +334,6 @@ class Optimizer(torch.optim.Optimizer):
         self._note_options()
         if self._one_by_one is not None:
             self._one_by_one.forget()
-
-    def _make_bindings(self, ranks: Optional[Any]) -> List[Binding]:
-        owner = type(self).__name__
-        sorts: Dict[Any, List[Member]] = {}
-        distinct: Dict[int, Member] = {}  # a parameter given twice is one; torch warns of it when it is given
-        for member in self._members():
-            distinct.setdefault(id(member.param), member)
-        self._idle = [member.param for member in distinct.values() if not self._takes_part(member.param, ranks)]
-        for member in distinct.values():
-            if not self._takes_part(member.param, ranks):
-                continue
-            refuse.parameter(member, owner, self.elementwise)
-            group = self.param_groups[member.group]
-            check_modes(group)
-            check_fused(group, member.param)
-            kernels = self._wants_kernels(group)
-            if not kernels:
-                refuse.sharded(member, owner, "the loop, which runs for `fused=False`, `foreach` and `differentiable`, and where libcame is not built,")
-            sorts.setdefault((member.param.device, kernels), []).append(member)
-        # Without gradients a step reads no option: some schedulers of torch put anything there before the first one.
-        options = self._options() if sorts else []
-        if len(sorts) > 1 and any(o.max_grad_norm > 0 for o in options):
-            places = [f"{'kernels' if kernels else 'loop'} on {device}" for device, kernels in sorts]
-            raise ValueError(
-                f"max_grad_norm: the norm is over all parameters, which are stepped in several places here ({', '.join(places)}), "
-                "expected one device and one value of `fused`"
-            )
-        if ranks is not None:
-            from .sharding.binding import ShardedBinding
-
-            return [ShardedBinding(owner, members, options, self.state, ranks) for members in sorts.values()]
-        return [Binding(owner, members, options, self.state, kernels) for (_, kernels), members in sorts.items()]
-
-    def _takes_part(self, param: Tensor, ranks: Optional[Any]) -> bool:
-        """Whether a parameter is bound.  With DTensors it does not matter whether it has a gradient: all ranks bind the same ones."""
-        return param.grad is not None or bool(self.state.get(param)) or (ranks is not None and param.requires_grad)
-
-    def _bind_on_all_ranks(self) -> List[Binding]:
-        """Bindings, once all ranks are found to make the same ones."""
-        from .sharding.ranks import Line, Ranks
-
-        params = [param for param in chain.from_iterable(map(_params, self.param_groups)) if is_dtensor(param)]
-        if self._ranks is None or not self._ranks.holds(params):
-            self._ranks = Ranks(params)
-        ranks, begins = self._ranks, not any(self.state.values())
-        try:
-            bindings = self._make_bindings(ranks)
-        except Exception as error:
-            ranks.fail(error)
-            raise
-        lines = [line for binding in bindings for line in binding.lines()]
-        if begins or ranks.must_compare(lines):
-            rates = [Line(f"lr of param group {k}", str(rate)) for k, rate in enumerate(map(self._rate, self.param_groups))]
-            present = [Line(f"the gradient of {m}", "there" if m.param.grad is not None else "none") for b in bindings for m in b.members]
-            self._only_makes_state = ranks.compare(lines, rates + present, self._only_makes_state)
-        return bindings
 
     def _members(self) -> Iterable[Member]:
         number = 0

@@ -125,9 +125,9 @@ came_status came_plan_reduction(const came_plan* plan, int32_t phase, int32_t re
     if (phase < 0 || phase >= count) core::invalid("phase: ", phase, " given, expected 0 to ", count - 1);
     if (reduce_group < 0) core::invalid("reduce_group: ", reduce_group, " given, expected at least 0");
     const core::Phase& found = p.phases[static_cast<size_t>(phase)];
-    core::Range run{found.offset, 0};  // a group that shares nothing
+    core::SharedRun run{found.offset, 0, 0};  // a group that shares nothing
     if (static_cast<size_t>(reduce_group) < found.shared.size()) run = found.shared[static_cast<size_t>(reduce_group)];
-    out = {sizeof(came_reduction), found.op, core::phase_name(found.kind), run.begin, run.count, 0};
+    out = {sizeof(came_reduction), found.op, core::phase_name(found.kind), run.begin, run.count, run.presence};
   });
 }
 

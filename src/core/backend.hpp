@@ -14,7 +14,8 @@ struct Backend {
   Tiling tiling;
   /// Runs consecutive phases of a validated step, each: first what follows from the reduction before it, then every
   /// tile, then the local reduction.  More than one only if no tensor is sharded.  The last phase of the plan also
-  /// raises *step.step.  With found_inf set it changes no parameter, state or step.  It cannot fail, allocates nothing
+  /// raises *step.step.  A device writes presence in the first.  With found_inf set it changes no parameter, state or
+  /// step.  It cannot fail, allocates nothing
   /// and, on a device, never waits for it.
   void (*run_phases)(const Plan& plan, Range phases, const came_step& step);
 

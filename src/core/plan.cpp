@@ -43,12 +43,16 @@ DType checked_float(DType dtype, const std::string& label, const char* which) {
   return dtype;
 }
 
+void check_group(int32_t group, const char* which, const std::string& label) {
+  if (group < 0 || group >= kMostReduceGroups) {
+    invalid(label, ": ", which, " is ", group, ", expected 0 to ", kMostReduceGroups - 1);
+  }
+}
+
 void check_shard(const TensorSpec& spec, const std::string& label) {
   const Shard& shard = *spec.shard;
   const size_t n = spec.shape.size();
-  if (shard.reduce_group < 0 || shard.reduce_group >= kMostReduceGroups) {
-    invalid(label, ": reduce_group is ", shard.reduce_group, ", expected 0 to ", kMostReduceGroups - 1);
-  }
+  check_group(shard.reduce_group, "reduce_group", label);
   if (shard.offset.size() != n || shard.extent.size() != n) {
     invalid(label, ": shard has ", shard.offset.size(), " offsets and ", shard.extent.size(), " extents, expected ", n,
             " of each");
@@ -110,6 +114,19 @@ Owner choose_owner(const Tensor& t) {
   return t.view.rows < kFewRows && t.view.cols >= kWideRow ? Owner::columns : Owner::rows;
 }
 
+/// Which ranks need the vectors and scalars of a tensor's matrices.
+int32_t matrix_group_of(const Tensor& t, const Shard& shard) {
+  if (!t.block_per_matrix() || !t.local.splits_batch) return t.reduce_group;
+  if (!t.local.splits_rows && !t.local.splits_cols) return kAlone;
+  check_group(shard.matrix_group, "matrix_group", t.label);
+  if (shard.matrix_group == shard.reduce_group) {
+    invalid(t.label, ": matrix_group is ", shard.matrix_group,
+            " as reduce_group, expected another number: matrices are ",
+            "split over ranks and lie on different ones, so fewer ranks hold parts of the same");
+  }
+  return shard.matrix_group;
+}
+
 Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_options>& groups,
                    const Descriptor& optimizer) {
   Tensor t;
@@ -130,7 +147,7 @@ Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_
   t.factored = optimizer.factored && t.shape.size() >= 2;
   place(t, spec, static_cast<View>(options.view), t.factored);
   t.owner = choose_owner(t);
-  t.slot_blocks = t.block_per_matrix() ? t.view.batch : 1;
+  if (t.sharded) t.matrix_group = matrix_group_of(t, *spec.shard);
   t.local_elements = t.local.batch.count * t.local.rows.count * t.local.cols.count;
   check_epsilons(options, t);
   t.states = optimizer.states(options, t);
@@ -139,6 +156,32 @@ Tensor make_tensor(const TensorSpec& spec, size_t index, const std::vector<came_
     for (const int64_t size : state.shape) state.bytes *= size;
   }
   return t;
+}
+
+/// Two doubles for each tensor that is sharded over a group.
+void add_presence(Plan& plan, int32_t group, int64_t& offset) {
+  int64_t tensors = 0;
+  for (Tensor& t : plan.tensors) {
+    if (t.sharded && t.reduce_group == group) t.presence = offset + tensors++;
+  }
+  offset += 2 * tensors;
+}
+
+/// What a group's run, or what lies behind all of them, has of a tensor's slot in the latest phase.
+void add_slot(Tensor& t, int32_t group, int64_t& offset) {
+  Slot& slot = t.slots.back();
+  const ReductionShape& shape = slot.shape;
+  if ((t.sharded ? t.matrix_group : kAlone) == group) {
+    slot.offset = offset;
+    int64_t matrix = checked_product(shape.rows, t.view.rows, t.label);
+    checked_add(matrix, checked_product(shape.cols, t.view.cols, t.label), t.label);
+    checked_add(matrix, shape.scalars, t.label);
+    checked_add(offset, checked_product(t.local_blocks(), matrix, t.label), t.label);
+  }
+  if ((t.sharded ? t.reduce_group : kAlone) == group) {
+    slot.totals = offset;
+    checked_add(offset, checked_product(t.total_blocks(), shape.totals, t.label), t.label);
+  }
 }
 
 void add_phases(Plan& plan, const Descriptor& optimizer, bool reduces_in_place) {
@@ -150,27 +193,30 @@ void add_phases(Plan& plan, const Descriptor& optimizer, bool reduces_in_place) 
   if (clips) kinds.insert(kinds.begin(), PhaseKind::norm);
 
   int32_t reduce_groups = 0;
-  for (const Tensor& t : plan.tensors) reduce_groups = std::max(reduce_groups, t.sharded ? t.reduce_group + 1 : 0);
+  for (const Tensor& t : plan.tensors) {
+    if (t.sharded) reduce_groups = std::max({reduce_groups, t.reduce_group + 1, t.matrix_group + 1});
+  }
   int64_t offset = 0;
   for (const PhaseKind kind : kinds) {
     Phase phase;
     phase.kind = kind;
     phase.op = kind == PhaseKind::cover ? CAME_REDUCE_MAX : CAME_REDUCE_SUM;
     phase.offset = offset;
-    for (int32_t group = 0; group <= reduce_groups; ++group) {  // the last: what is not sharded
+    for (Tensor& t : plan.tensors) {
+      t.slots.push_back(
+          {kind == PhaseKind::norm ? ReductionShape{.totals = 1} : optimizer.reduction(plan.options(t), t, kind)});
+    }
+    for (int32_t group = 0; group <= reduce_groups; ++group) {  // the last: what does not cross
+      const bool crosses = group < reduce_groups;
       const int64_t begin = offset;
+      if (crosses && kind == kinds.front()) add_presence(plan, group, offset);
+      const int64_t slots = offset;
       for (Tensor& t : plan.tensors) {
-        if ((t.sharded ? t.reduce_group : reduce_groups) != group) continue;
-        const ReductionShape shape =
-            kind == PhaseKind::norm ? ReductionShape{0, 0, 1} : optimizer.reduction(plan.options(t), t, kind);
-        t.slots.push_back({shape, offset});
         if (reduces_in_place && !t.sharded && kind != PhaseKind::norm) continue;
-        int64_t block = checked_product(shape.rows, t.view.rows, t.label);
-        checked_add(block, checked_product(shape.cols, t.view.cols, t.label), t.label);
-        checked_add(block, shape.scalars, t.label);
-        checked_add(offset, checked_product(t.slot_blocks, block, t.label), t.label);
+        add_slot(t, crosses ? group : kAlone, offset);
       }
-      if (group < reduce_groups) phase.shared.push_back({begin, offset - begin});
+      if (crosses) phase.shared.push_back({begin, offset - begin, slots - begin});
+      if (offset > slots) phase.slots.push_back({slots, offset - slots});
     }
     phase.count = offset - phase.offset;
     plan.phases.push_back(phase);

@@ -3,9 +3,9 @@
 //
 // Reduction tree: every tile leaves its partials, which are reduced in f64, in tile order, into the slot of their
 // tensor.  Slots of sharded tensors come first, by reduce group: the ranks of a group all-reduce one contiguous run per
-// phase.  A slot holds, per matrix, vectors over its rows, vectors over its columns, and scalars; or, where no vectors
-// are reduced, one set of scalars for the whole tensor.  A backend that reduces in place needs no slots for tensors
-// that are not sharded.
+// phase, in the first phase behind the group's presence.  A slot holds, per matrix, vectors over its rows, vectors over
+// its columns, and scalars; or, where no vectors are reduced, one set of scalars for the whole tensor.  A backend that
+// reduces in place needs no slots for tensors that are not sharded.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,12 @@ struct State {
 /// Where the results of one phase for one tensor lie in the reduction buffer.
 struct Slot {
   ReductionShape shape;
-  int64_t offset = 0;  ///< In doubles from the start of the buffer.
+  int64_t offset = 0;  ///< Vectors and scalars, in doubles from the start of the buffer: local_blocks() sets.
+  int64_t totals = 0;  ///< Totals, likewise: total_blocks() sets.
 };
+
+/// No other rank holds parts of the same matrices.
+inline constexpr int32_t kAlone = -1;
 
 /// Everything known of one parameter.
 struct Tensor {
@@ -54,14 +58,15 @@ struct Tensor {
   uint64_t id = 0;
   bool sharded = false;
   int32_t reduce_group = 0;
+  int32_t matrix_group = 0;  ///< Likewise of its matrices' vectors and scalars; kAlone: this rank has all of them.
   bool factored = false;
   Owner owner = Owner::none;
   MatrixView view;
   Local local;
   std::vector<State> states;
   int64_t first_state = 0;           ///< Index of states[0] among all states of the plan.
-  int64_t slot_blocks = 1;           ///< Sets of numbers in a slot: one per matrix of the whole tensor, or one.
   int64_t first_matrix_scalars = 0;  ///< Where its matrix scalars begin among those of the plan: local_blocks().
+  int64_t presence = 0;              ///< Sharded: where "has a gradient" lies in the reduction buffer.
   int64_t column_multipliers = 0;    ///< Where a number per column and local matrix lies in the workspace, in doubles.
   std::vector<Slot> slots;           ///< One per phase.
   Range tiles;                       ///< Among those of the plan: matrix by matrix, rows first.
@@ -69,6 +74,8 @@ struct Tensor {
   [[nodiscard]] bool block_per_matrix() const { return factored && owner != Owner::matrix; }
   /// Local matrices with reductions and scalars of their own: as many as there are, or one for all.
   [[nodiscard]] int64_t local_blocks() const { return block_per_matrix() ? local.batch.count : 1; }
+  /// Sets of totals: what is not sharded is added up matrix by matrix, and then over all tensors.
+  [[nodiscard]] int64_t total_blocks() const { return sharded ? 1 : local_blocks(); }
 };
 
 /// A rectangle of one matrix, or several whole ones, in the rank's own numbers.
@@ -80,13 +87,21 @@ struct Tile {
   int64_t partial = 0;  ///< Offset of its partials in the workspace, in doubles.
 };
 
+/// Doubles that the ranks of a reduce group all-reduce after a phase.
+struct SharedRun {
+  int64_t begin = 0;
+  int64_t count = 0;
+  int64_t presence = 0;  ///< How many at its front say which tensors are active: core/presence.hpp.
+};
+
 /// One phase and the reduction after it.
 struct Phase {
   PhaseKind kind = PhaseKind::apply;
   came_reduce_op op = CAME_REDUCE_SUM;
-  int64_t offset = 0;         ///< In doubles.
-  int64_t count = 0;          ///< Doubles of all tensors.
-  std::vector<Range> shared;  ///< Doubles of the sharded tensors, per reduce group, at the front.
+  int64_t offset = 0;             ///< In doubles.
+  int64_t count = 0;              ///< Doubles of all tensors.
+  std::vector<SharedRun> shared;  ///< Those of sharded tensors, per reduce group, at the front.
+  std::vector<Range> slots;       ///< All doubles but presence.
 };
 
 struct Plan {

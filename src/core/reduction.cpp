@@ -13,7 +13,7 @@ ReductionShape factor_reduction(const Tensor& tensor, bool weighted) {
     case Owner::columns:
       return {.rows = vectors, .cols = 0, .scalars = 0};
     case Owner::matrix:
-      return {.rows = 0, .cols = 0, .scalars = weighted ? 1 : 0};
+      return {.totals = weighted ? 1 : 0};
     case Owner::none:
       return {.rows = 1, .cols = 1, .scalars = 1};
   }

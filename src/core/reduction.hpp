@@ -1,14 +1,17 @@
 // What a phase leaves to reduce, and the name of each of its numbers.  Every backend finds them by these names.
 //
-// | phase      | per row, per column                                | scalars, those of options last              |
-// |------------|----------------------------------------------------|---------------------------------------------|
-// | norm       |                                                    | kGradientSquares                            |
-// | statistics | kSquares, and kWeightedSquares if an axis is owned | kRowAverages or kUpdateSquares; option's    |
-// | rms        |                                                    | kUpdateSquares                              |
-// | momentum   | kInstability                                       | kRowAverages; option's                      |
-// | moments    |                                                    | LAMB: its two squares; Adam: option's       |
-// | agreement  |                                                    | option's                                    |
-// | cover      | kCovers                                            |                                             |
+// | phase      | per row, per column of a matrix                    | per matrix   | of the whole tensor, options' last
+// |
+// |------------|----------------------------------------------------|--------------|--------------------------------------|
+// | norm       |                                                    |              | kGradientSquares | | statistics |
+// kSquares, and kWeightedSquares if an axis is owned | kRowAverages | kUpdateSquares if no vector; option's | | rms |
+// |              | kUpdateSquares                       | | momentum   | kInstability | kRowAverages | option's | |
+// moments    |                                                    |              | LAMB: two squares; Adam: option's |
+// | agreement  |                                                    |              | option's | | cover      | kCovers
+// |              |                                      |
+//
+// Ranks that hold parts of the same matrices need the vectors and scalars of these alone; totals concern all ranks that
+// hold the tensor.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +22,19 @@ namespace came::core {
 
 struct Tensor;
 
-/// Per matrix: so many vectors over its rows, over its columns, and scalars.
+/// Per matrix: so many vectors over its rows, over its columns, and scalars.  Of the whole tensor: totals.
 struct ReductionShape {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t scalars = 0;
+  int64_t totals = 0;
 
-  /// Doubles for a block of n rows and m columns.
-  [[nodiscard]] int64_t size(int64_t n, int64_t m) const { return rows * n + cols * m + scalars; }
+  /// Scalars of both kinds, which are numbered together: those of a matrix first.
+  [[nodiscard]] int64_t numbers() const { return scalars + totals; }
+  /// Numbers of a matrix of n rows and m columns, without totals.
+  [[nodiscard]] int64_t matrix_size(int64_t n, int64_t m) const { return rows * n + cols * m + scalars; }
+  /// Numbers that a tile of n rows and m columns leaves.
+  [[nodiscard]] int64_t size(int64_t n, int64_t m) const { return matrix_size(n, m) + totals; }
 };
 
 /// What the statistics of a factored matrix leave to reduce.  `weighted` adds what the RMS follows from.
@@ -40,7 +48,7 @@ inline constexpr int kInstability = kSums;  ///< CAME's squared difference betwe
 inline constexpr int kWeightedSquares = 1;  ///< Squared gradients over the average of the other axis, which is owned.
 inline constexpr int kCovers = 0;           ///< SM3: maxima of the covers.
 
-// Scalars that every tensor of such a phase has.
+// Scalars and totals that every tensor of such a phase has.
 
 inline constexpr int kGradientSquares = 0;
 inline constexpr int kRowAverages = 0;    ///< Sum of the row averages; of rows held in part, a part of theirs.
@@ -48,17 +56,17 @@ inline constexpr int kUpdateSquares = 0;  ///< Sum of the squares of the update 
 inline constexpr int kLambParameterSquares = 0;
 inline constexpr int kLambUpdateSquares = 1;
 
-// Scalars of options come last.  No phase has two of them.
+// Totals of options come last.  No phase has two of them.
 
 /// How many elements agree with the gradient: `cautious`.
 template <class Shape>
 CAME_HOST_DEVICE constexpr int agreement_scalar(const Shape& shape) {
-  return static_cast<int>(shape.scalars) - 1;
+  return static_cast<int>(shape.scalars + shape.totals) - 1;
 }
 /// Sum of the squares of the parameters: Adafactor's `scale_parameter`.
 template <class Shape>
 CAME_HOST_DEVICE constexpr int parameter_squares_scalar(const Shape& shape) {
-  return static_cast<int>(shape.scalars) - 1;
+  return static_cast<int>(shape.scalars + shape.totals) - 1;
 }
 
 }  // namespace came::core

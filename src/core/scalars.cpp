@@ -19,9 +19,11 @@ double gradient_norm(const Plan& plan, int64_t phase, const came_step& step) {
   const int norm = plan.find(PhaseKind::norm);
   if (norm < 0 || phase <= norm) return 0;
   const Phase& p = plan.phases[static_cast<size_t>(norm)];
-  const double* squares = static_cast<const double*>(step.reductions) + p.offset;
+  const auto* squares = static_cast<const double*>(step.reductions);
   double sum = 0;
-  for (int64_t k = 0; k < p.count; ++k) sum += squares[k];
+  for (const Range& slots : p.slots) {
+    for (int64_t k = slots.begin; k < slots.begin + slots.count; ++k) sum += squares[k];
+  }
   return std::sqrt(sum);
 }
 

@@ -11,6 +11,7 @@
 #include "core/fit.hpp"
 #include "core/float_mode.hpp"
 #include "core/message.hpp"
+#include "core/presence.hpp"
 #include "core/scalars.hpp"
 
 namespace came::core {
@@ -208,7 +209,10 @@ void run_phase(const Plan& plan, int phase, const came_step& step, CheckTensors 
     check_lists(plan, step);
     check_buffers(plan, step);
   }
+  const bool on_host = plan.backend->device == CAME_DEVICE_CPU;  // a device writes its own, and nothing waits for it
+  if (on_host && phase > 0) check_presence(plan, step);
   plan.backend->run_phases(plan, {phase, 1}, step);
+  if (on_host && phase == 0) write_presence(plan, step);
 }
 
 void run_step(const Plan& plan, const came_step& step, CheckTensors checked) {

@@ -82,7 +82,7 @@ int64_t partials_size(const Tensor& t, const ReductionShape& shape, int64_t n, i
   constexpr int64_t kLineDoubles = 8;
   if (!reduces_in_place) return shape.size(n, m);
   const int64_t bytes = (shape.rows * n + shape.cols * m) * element_size(statistics_dtype(t));
-  return divide_up(shape.scalars + divide_up(bytes, sizeof(double)), kLineDoubles) * kLineDoubles;
+  return divide_up(shape.numbers() + divide_up(bytes, sizeof(double)), kLineDoubles) * kLineDoubles;
 }
 
 /// The most that any phase leaves.

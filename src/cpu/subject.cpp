@@ -68,46 +68,45 @@ double Subject::scalar(PhaseKind phase, int64_t b, int64_t k) const {
 
 double Subject::total(PhaseKind phase, int64_t k) const {
   if (!t.sharded) return tile_scalars(t.tiles, k);
-  const core::ReductionShape& shape = slot(phase).shape;
-  const int64_t size = shape.size(t.view.rows, t.view.cols);
-  double sum = 0;
-  for (int64_t block = 0; block < t.slot_blocks; ++block) {
-    sum += slot_data(phase)[(block + 1) * size - shape.scalars + k];
-  }
-  return sum;
+  return totals(phase)[k - slot(phase).shape.scalars];
 }
 
 template <class T>
-void Subject::write_slot_as(PhaseKind phase) const {
+void Subject::write_matrices_as(PhaseKind phase) const {
   const core::ReductionShape& shape = slot(phase).shape;
-  double* slots = slot_data(phase);
-  const int64_t size = shape.size(t.view.rows, t.view.cols);
+  double* into = slot_data(phase);
   for (int64_t b = 0; b < t.local_blocks(); ++b) {
-    // The slot counts matrices, rows and columns of the whole tensor, b those of this rank.
-    double* into = slots + (t.block_per_matrix() ? t.local.batch.begin + b : 0) * size;
+    // The slot counts rows and columns of the whole tensor, the partials those of this rank.
     for (int64_t v = 0; v < shape.rows; ++v, into += t.view.rows) {
       reduce_tiles<T>(phase, Axis::rows, v, b, {0, t.local.rows.count}, into + t.local.rows.begin);
     }
     for (int64_t v = 0; v < shape.cols; ++v, into += t.view.cols) {
       reduce_tiles<T>(phase, Axis::cols, v, b, {0, t.local.cols.count}, into + t.local.cols.begin);
     }
-    for (int64_t k = 0; k < shape.scalars; ++k) into[k] = tile_scalars(tiles_of(b), k);
+    for (int64_t k = 0; k < shape.scalars; ++k) *into++ = tile_scalars(tiles_of(b), k);
   }
 }
 
 void Subject::write_slot(PhaseKind phase) const {
-  std::fill_n(slot_data(phase), t.slot_blocks * slot(phase).shape.size(t.view.rows, t.view.cols), 0.0);
+  const core::ReductionShape& shape = slot(phase).shape;
+  std::fill_n(slot_data(phase), t.local_blocks() * shape.matrix_size(t.view.rows, t.view.cols), 0.0);
   if (core::statistics_dtype(t) == DType::f64) {
-    write_slot_as<double>(phase);
+    write_matrices_as<double>(phase);
   } else {
-    write_slot_as<float>(phase);
+    write_matrices_as<float>(phase);
+  }
+  for (int64_t block = 0; block < t.total_blocks(); ++block) {
+    const Range tiles = t.sharded ? t.tiles : tiles_of(block);
+    for (int64_t k = 0; k < shape.totals; ++k) {
+      totals(phase)[block * shape.totals + k] = tile_scalars(tiles, shape.scalars + k);
+    }
   }
 }
 
 void Subject::clear(PhaseKind phase, const Tile& tile) const {
   const core::ReductionShape& shape = slot(phase).shape;
   const int64_t vectors = shape.rows * tile.rows.count + shape.cols * tile.cols.count;
-  const int64_t bytes = shape.scalars * 8 + vectors * core::element_size(core::statistics_dtype(t));
+  const int64_t bytes = shape.numbers() * 8 + vectors * core::element_size(core::statistics_dtype(t));
   std::memset(static_cast<double*>(step_.workspace) + tile.partial, 0, static_cast<size_t>(bytes));
 }
 

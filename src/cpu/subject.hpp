@@ -34,7 +34,7 @@ static_assert(sizeof(MatrixScalars) == core::kMatrixScalars * sizeof(double));
 /// Partials of one tile: scalars, vectors over its rows, vectors over its columns.
 template <class T>
 struct Partials {
-  double* scalars;
+  double* scalars;  ///< And totals behind them.
   T* rows;
   T* cols;
   int64_t n;
@@ -86,7 +86,7 @@ class Subject {
   [[nodiscard]] Partials<T> partials(PhaseKind phase, const Tile& tile) const {
     const core::ReductionShape& shape = this->shape(phase);
     double* scalars = static_cast<double*>(step_.workspace) + tile.partial;
-    T* rows = reinterpret_cast<T*>(scalars + shape.scalars);
+    T* rows = reinterpret_cast<T*>(scalars + shape.numbers());
     return {scalars, rows, rows + shape.rows * tile.rows.count, tile.rows.count, tile.cols.count, shape};
   }
   /// The number per column that waits in the workspace for all tiles; null where a worker owns the columns.
@@ -100,14 +100,13 @@ class Subject {
   /// Vector v of a phase over rows or columns of local matrix b, reduced; `range` is local.  In f64, in tile order.
   template <class T>
   void reduce(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
-  /// A reduced scalar of local matrix b, or of the whole tensor.
+  /// A reduced scalar of local matrix b; a total over all matrices, by its number among scalars and totals.
   [[nodiscard]] double scalar(PhaseKind phase, int64_t b, int64_t k) const;
   [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
   [[nodiscard]] const core::ReductionShape& shape(PhaseKind phase) const { return slot(phase).shape; }
-  /// The whole slot of local matrix b, all-reduced; sharded tensors only.
+  /// Vectors and scalars of local matrix b, all-reduced; sharded tensors only.
   [[nodiscard]] const double* all_reduced(PhaseKind phase, int64_t b) const {
-    const int64_t block = t.block_per_matrix() ? t.local.batch.begin + b : 0;
-    return slot_data(phase) + block * slot(phase).shape.size(t.view.rows, t.view.cols);
+    return slot_data(phase) + b * slot(phase).shape.matrix_size(t.view.rows, t.view.cols);
   }
   /// Writes the tensor's slot of a phase: what the ranks all-reduce.
   void write_slot(PhaseKind phase) const;
@@ -120,6 +119,9 @@ class Subject {
   [[nodiscard]] double* slot_data(PhaseKind phase) const {
     return static_cast<double*>(step_.reductions) + slot(phase).offset;
   }
+  [[nodiscard]] double* totals(PhaseKind phase) const {
+    return static_cast<double*>(step_.reductions) + slot(phase).totals;
+  }
   [[nodiscard]] Range tiles_of(int64_t b) const {
     if (!t.block_per_matrix() || t.tiles.count == 0) return t.tiles;
     const int64_t each = t.tiles.count / t.local.batch.count;
@@ -129,7 +131,7 @@ class Subject {
   template <class T>
   void reduce_tiles(PhaseKind phase, Axis axis, int64_t v, int64_t b, Range range, double* to) const;
   template <class T>
-  void write_slot_as(PhaseKind phase) const;
+  void write_matrices_as(PhaseKind phase) const;
 
   const came_step& step_;
   MatrixScalars* matrix_scalars_;

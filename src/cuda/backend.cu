@@ -14,6 +14,7 @@
 #include "core/step.hpp"
 #include "cuda/begin.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/presence.hpp"
 #include "cuda/resident.hpp"
 
 namespace came::cuda {
@@ -63,6 +64,7 @@ class Call {
       }
       set_phase(at);
       clear_slots(plan_.phases[static_cast<size_t>(phase)]);
+      if (phase == 0) write_presence(plan_, step_, queue_);
       for (const Launch& launch : tables_.launches[phase]) {
         const bool taken_otherwise = whole && launch.vectors;
         if (!taken_otherwise && !all_are_unaligned(launch)) add(launch, false);
@@ -279,8 +281,8 @@ class Call {
   void begin(int64_t phase) {
     const int norm = plan_.find(PhaseKind::norm);
     const bool known = norm >= 0 && phase > norm;
-    args_.norm_offset = known ? plan_.phases[static_cast<size_t>(norm)].offset : 0;
-    args_.norm_count = known ? plan_.phases[static_cast<size_t>(norm)].count : 0;
+    args_.norms = tables_.norms;
+    args_.norm_count = known ? tables_.norm_count : 0;
     args_.unaligned = unaligned_ > 0 ? 1 : 0;
     run_begin(args_, message_, queue_);
     message_.first += message_.count;
@@ -309,9 +311,11 @@ class Call {
 };
 
 void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
-  if (!on_device(step.found_inf) && core::found_inf(step)) return;
+  const bool skipped = !on_device(step.found_inf) && core::found_inf(step);
+  if (skipped && !(plan.sharded && phases.begin == 0)) return;
   if (plan.tables == nullptr) core::fail(Status::internal, "a plan for cuda was not prepared");
   const OnDevice here(plan.device_index);
+  if (skipped) return write_presence(plan, step, {static_cast<cudaStream_t>(step.stream)});
   Call call(plan, step);
   call(phases);
   const bool ends = phases.begin + phases.count == static_cast<int64_t>(plan.phases.size());
@@ -337,6 +341,7 @@ void ask_for_launches(const core::Plan& plan, const Tables& tables) {
     }
     if (plan.sharded) kernels.finish(args, nowhere);
   }
+  if (plan.sharded) ask_for_presence();
   if (tables.vector_count > 0) run_vectors(args, tables.vectors, tables.vector_count, false, nowhere);
 }
 

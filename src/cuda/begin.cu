@@ -148,8 +148,12 @@ __global__ void __launch_bounds__(kBegin)
   const auto word = [&](int64_t k) { return k >= words.first ? words.value[k - words.first] : a.words[k]; };
   double norm = 0;
   if (a.norm_count > 0) {
-    const double* squares = a.reductions + a.norm_offset;
-    norm = sqrt(team.sum_of(a.norm_count, [&](int64_t k) { return squares[k]; }));
+    double sum = 0;
+    for (int64_t range = 0; range < a.norm_count; ++range) {
+      const double* squares = a.reductions + a.norms[range].begin;
+      sum += team.sum_of(a.norms[range].count, [&](int64_t k) { return squares[k]; });
+    }
+    norm = sqrt(sum);
   }
   const int64_t first = blockIdx.x * int64_t{kBegin} + team.rank;
   const int64_t all = gridDim.x * int64_t{kBegin};

@@ -73,7 +73,6 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.batch = t.local.batch.count;
   table.rows = t.local.rows.count;
   table.cols = t.local.cols.count;
-  table.whole_batch = t.view.batch;
   table.whole_rows = t.view.rows;
   table.whole_cols = t.view.cols;
   table.first_batch = t.local.batch.begin;
@@ -101,10 +100,15 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
       table.states.momentum_scale == 0 && table.states.second_scale == 0 && table.cols == table.whole_cols;
   for (size_t k = 0; k < t.slots.size(); ++k) {
     const core::Slot& slot = t.slots[k];
-    table.slots[k] = {slot.offset, static_cast<int32_t>(slot.shape.rows), static_cast<int32_t>(slot.shape.cols),
-                      static_cast<int32_t>(slot.shape.scalars)};
+    table.slots[k] = {slot.offset,
+                      slot.totals,
+                      static_cast<int32_t>(slot.shape.rows),
+                      static_cast<int32_t>(slot.shape.cols),
+                      static_cast<int32_t>(slot.shape.scalars),
+                      static_cast<int32_t>(slot.shape.totals)};
     const PhaseKind kind = plan.phases[k].kind;
-    if (kind == PhaseKind::statistics || kind == PhaseKind::cover) table.front = table.slots[k].scalars;
+    if (kind == PhaseKind::statistics || kind == PhaseKind::cover)
+      table.front = static_cast<int32_t>(slot.shape.numbers());
   }
   return table;
 }
@@ -112,7 +116,7 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
 /// Elements by themselves: one row, and tiles that begin where vectors do.
 void flatten(TensorTable& t, std::vector<Part>& tiles) {
   const int64_t elements = t.batch * t.rows * t.cols;
-  t.batch = t.rows = t.whole_batch = t.whole_rows = 1;
+  t.batch = t.rows = t.whole_rows = 1;
   t.cols = t.whole_cols = elements;
   const int64_t count = t.tiles;
   if (count == 0) return;
@@ -266,6 +270,7 @@ std::vector<VectorTable> vectors_of(const Content& c, int64_t most) {
 
 Content content_of(const core::Plan& plan) {
   Content c;
+  if (const int norm = plan.find(PhaseKind::norm); norm >= 0) c.norms = plan.phases[static_cast<size_t>(norm)].slots;
   for (const core::Tile& tile : plan.tiles) {
     const core::Tensor& t = plan.tensors[static_cast<size_t>(tile.tensor)];
     const bool halved =

@@ -17,6 +17,7 @@ struct Content {
   std::vector<VectorTable> vectors;
   std::vector<Launch> launches[kPhases];
   std::vector<PieceTable> pieces;
+  std::vector<Range> norms;  ///< Where squared norms lie in the reduction buffer.
   Residents residents;
   int64_t blocks = 0;
 };

@@ -37,10 +37,14 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   }
   sum = team.sum(sum);
   if (team.rank == 0) s.scalars(part)[core::kGradientSquares] = sum;
-  // Unlike all others, this result is a slot of its tensor, sharded or not: the norm is over the whole plan.
-  const int64_t own = s.t.block + (s.t.per_matrix ? part.batch : 0);
-  if (!arrives_last(team, a.arrivals + own, static_cast<unsigned>(s.t.units[a.phase]))) return;
-  write_slot<Add>(team, s, a.phase, part.batch, static_cast<const Factors<T>*>(nullptr));
+  // Unlike all others, this result is in a slot of its tensor, sharded or not: the norm is over the whole plan.
+  arrive<Add>(
+      team, s, part.batch, static_cast<const Factors<T>*>(nullptr),
+      [&](int64_t b) {
+        const double squares = scalar_result(team, s, a.phase, b, core::kGradientSquares, true);
+        if (team.rank == 0) *s.totals(a.phase, s.t.per_matrix ? b : 0) = squares;
+      },
+      [] {});
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ int64_t room_in_all(const core::Plan& plan) {
 int64_t table_bytes(const core::Plan& plan) {
   const Content c = content_of(plan);
   return bytes_of(c.tensors) + bytes_of(plan.groups) + bytes_of(c.tiles) + bytes_of(c.parts) + bytes_of(c.chunks) +
-         bytes_of(c.vectors) + bytes_of(c.pieces);
+         bytes_of(c.vectors) + bytes_of(c.pieces) + bytes_of(c.norms);
 }
 
 Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.device_index) {
@@ -93,6 +93,7 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
   for (const Route& route : routes) ++tensors_of[static_cast<int>(route.kind)][static_cast<int>(route.way)];
   block_count = c.blocks;
   vector_count = static_cast<int64_t>(c.vectors.size());
+  norm_count = static_cast<int64_t>(c.norms.size());
   vectors_beside = overlap && c.residents.area > 0;
   if (c.residents.area > 0) {
     Residents found = c.residents;
@@ -118,6 +119,7 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
     chunks = copy(c.chunks);
     vectors = copy(c.vectors);
     pieces = copy(c.pieces);
+    norms = copy(c.norms);
     soon_bytes = bytes_of(c.vectors) + std::min(bytes_of(c.pieces), kFirstPieces);
   } catch (...) {
     cudaFree(memory_);

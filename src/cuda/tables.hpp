@@ -60,14 +60,15 @@ struct States {
 
 /// Where a phase's results lie: docs/architecture.md, "The plan".
 struct SlotTable {
-  int64_t offset;  ///< In the reduction buffer.
-  int32_t rows, cols, scalars;
+  int64_t offset;         ///< Vectors and scalars of matrices, in the reduction buffer,
+  int64_t totals_offset;  ///< and totals.
+  int32_t rows, cols, scalars, totals;
 };
 
 /// One tensor.  Matrices, rows and columns are those of this rank unless they are called whole.
 struct TensorTable {
   int64_t batch, rows, cols;
-  int64_t whole_batch, whole_rows, whole_cols;
+  int64_t whole_rows, whole_cols;
   int64_t first_batch, first_row, first_col;
   int64_t pointers;        ///< Index of its first: parameter, gradient, states.
   int64_t blocks;          ///< Matrices with results of their own, or 1.
@@ -250,7 +251,8 @@ struct Args {
   MomentsSheet* moments;           ///< likewise, of those that are taken in chunks.
   double* reductions;
   ScalarTable found_inf, grad_scale, lr, step;
-  int64_t norm_offset, norm_count;  ///< Squared norms in the reduction buffer; none: 0.
+  const Range* norms;  ///< Where squared norms lie in the reduction buffer,
+  int64_t norm_count;  ///< in so many ranges; none: 0.
   Algorithm algorithm;
   int32_t phase;
   PhaseKind phase_kind;
@@ -298,8 +300,10 @@ class Tables {
   const Part* parts = nullptr;
   const Chunk* chunks = nullptr;
   const VectorTable* vectors = nullptr;
+  const Range* norms = nullptr;
   int64_t block_count = 0;
   int64_t vector_count = 0;
+  int64_t norm_count = 0;
   bool vectors_beside = false;  ///< Resident matrices.
 
   // Resident matrices: resident.hpp.

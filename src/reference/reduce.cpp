@@ -28,9 +28,9 @@ void reduce_partials(const core::Plan& plan, int phase, const double* workspace,
     const core::Slot& slot = t.slots[static_cast<size_t>(phase)];
     const core::MatrixView& view = t.view;
     const double* from = workspace + tile.partial;
-    // The slot counts matrices, rows and columns of the whole tensor, the tile those of this rank.
-    const int64_t block = t.block_per_matrix() ? t.local.batch.begin + tile.batch.begin : 0;
-    double* into = reductions + slot.offset + block * slot.shape.size(view.rows, view.cols);
+    // The slot counts rows and columns of the whole tensor, the tile those of this rank.
+    const int64_t block = t.block_per_matrix() ? tile.batch.begin : 0;
+    double* into = reductions + slot.offset + block * slot.shape.matrix_size(view.rows, view.cols);
     for (int64_t v = 0; v < slot.shape.rows; ++v, from += tile.rows.count, into += view.rows) {
       fold(p.op, from, into + t.local.rows.begin + tile.rows.begin, tile.rows.count);
     }
@@ -38,6 +38,8 @@ void reduce_partials(const core::Plan& plan, int phase, const double* workspace,
       fold(p.op, from, into + t.local.cols.begin + tile.cols.begin, tile.cols.count);
     }
     fold(p.op, from, into, slot.shape.scalars);
+    double* totals = reductions + slot.totals + (t.sharded ? 0 : block) * slot.shape.totals;
+    fold(p.op, from + slot.shape.scalars, totals, slot.shape.totals);
   }
 }
 

@@ -48,29 +48,30 @@ Cells Subject::state(const char* name) const {
   return {};
 }
 
-const double* Subject::slot(PhaseKind phase, int64_t block) const {
+const double* Subject::slot(PhaseKind phase, int64_t b) const {
   const core::Slot& slot = t.slots[static_cast<size_t>(plan.find(phase))];
-  return static_cast<const double*>(step_.reductions) + slot.offset + block * slot.shape.size(t.view.rows, t.view.cols);
+  return static_cast<const double*>(step_.reductions) + slot.offset +
+         b * slot.shape.matrix_size(t.view.rows, t.view.cols);
 }
 
-const double* Subject::rows(PhaseKind phase, int64_t v, int64_t b) const {
-  return slot(phase, t.local.batch.begin + b) + v * t.view.rows;
-}
+const double* Subject::rows(PhaseKind phase, int64_t v, int64_t b) const { return slot(phase, b) + v * t.view.rows; }
 
 const double* Subject::cols(PhaseKind phase, int64_t v, int64_t b) const {
-  return slot(phase, t.local.batch.begin + b) + shape(phase).rows * t.view.rows + v * t.view.cols;
+  return slot(phase, b) + shape(phase).rows * t.view.rows + v * t.view.cols;
 }
 
 double Subject::scalar(PhaseKind phase, int64_t k, int64_t b) const {
   const core::ReductionShape& s = shape(phase);
-  return slot(phase, t.local.batch.begin + b)[s.rows * t.view.rows + s.cols * t.view.cols + k];
+  return slot(phase, b)[s.rows * t.view.rows + s.cols * t.view.cols + k];
 }
 
 double Subject::total(PhaseKind phase, int64_t k) const {
-  const core::ReductionShape& s = shape(phase);
-  const int64_t index = s.rows * t.view.rows + s.cols * t.view.cols + k;
+  const core::Slot& slot = t.slots[static_cast<size_t>(plan.find(phase))];
+  const double* totals = static_cast<const double*>(step_.reductions) + slot.totals;
   double sum = 0;
-  for (int64_t block = 0; block < t.slot_blocks; ++block) sum += slot(phase, block)[index];
+  for (int64_t block = 0; block < t.total_blocks(); ++block) {
+    sum += totals[block * slot.shape.totals + k - slot.shape.scalars];
+  }
   return sum;
 }
 

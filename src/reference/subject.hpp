@@ -12,7 +12,7 @@ using core::Owner;
 using core::PhaseKind;
 using core::Tile;
 
-/// Partials of one tile: vectors over its rows, over its columns, scalars.
+/// Partials of one tile: vectors over its rows, over its columns, scalars, totals.
 class Partials {
  public:
   Partials(double* data, const core::ReductionShape& shape, const Tile& tile)
@@ -23,7 +23,7 @@ class Partials {
     return data_[shape_.rows * tile_.rows.count + v * tile_.cols.count + j - tile_.cols.begin];
   }
   double& scalar(int64_t k) const {
-    return data_[shape_.size(tile_.rows.count, tile_.cols.count) - shape_.scalars + k];
+    return data_[shape_.size(tile_.rows.count, tile_.cols.count) - shape_.numbers() + k];
   }
   double& agreements() const { return scalar(core::agreement_scalar(shape_)); }
   double& parameter_squares() const { return scalar(core::parameter_squares_scalar(shape_)); }
@@ -69,7 +69,7 @@ class Subject {
   [[nodiscard]] const double* rows(PhaseKind phase, int64_t v, int64_t b) const;
   [[nodiscard]] const double* cols(PhaseKind phase, int64_t v, int64_t b) const;
   [[nodiscard]] double scalar(PhaseKind phase, int64_t k, int64_t b) const;
-  /// Sum of a scalar over all blocks of the slot.
+  /// A total over all matrices, by its number among scalars and totals.
   [[nodiscard]] double total(PhaseKind phase, int64_t k) const;
   [[nodiscard]] const core::ReductionShape& shape(PhaseKind phase) const {
     return t.slots[static_cast<size_t>(plan.find(phase))].shape;
@@ -87,7 +87,8 @@ class Subject {
   [[nodiscard]] double elements() const { return static_cast<double>(t.view.elements()); }
 
  private:
-  [[nodiscard]] const double* slot(PhaseKind phase, int64_t block) const;
+  /// What a phase left for local matrix b.
+  [[nodiscard]] const double* slot(PhaseKind phase, int64_t b) const;
 
   const came_step& step_;
   Cells param_;

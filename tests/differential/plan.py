@@ -184,7 +184,7 @@ class Rank:
 
     def reduction(self, phase):
         """The doubles that ranks combine after a phase, and how."""
-        made = _Reduction()
+        made = native._Reduction()
         check(library().came_plan_reduction(self.handle, phase, 0, ctypes.byref(made)))
         return self.buffers[1].array[made.offset : made.offset + made.count], made.op
 
@@ -196,16 +196,6 @@ class Rank:
         for k, (block, saved) in enumerate(zip(self.grads, grads)):
             if block.array.tobytes() != saved:
                 raise Wrong(f"gradient {k} was written")
-
-
-class _Reduction(native.Sized):
-    _fields_ = [
-        ("struct_size", ctypes.c_uint32),
-        ("op", ctypes.c_int32),
-        ("phase", ctypes.c_char_p),
-        ("offset", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-    ]
 
 
 # ---- judging ------------------------------------------------------------------------------------------

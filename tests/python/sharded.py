@@ -31,7 +31,7 @@ def gradient(shape, k, step):
 
 def place(tensor, mesh, placements):
     """A copy of a whole tensor, split over a mesh; without one, as it is."""
-    return tensor.clone() if mesh is None else distribute_tensor(tensor.clone(), mesh, placements)
+    return tensor.clone() if mesh is None else distribute_tensor(tensor.clone(), mesh, placements, src_data_rank=None)
 
 
 def whole(tensor):

@@ -85,6 +85,7 @@ def test_the_shape_lists_are_the_models():
         "unet": (46, 14_022_660),
         "small": (1000, 4_096_000),
         "llama_7b": (291, 6_738_415_616),
+        "llama_70b": (723, 68_976_648_192),
     }
 
 

@@ -251,13 +251,6 @@ def test_a_group_that_a_wrapper_flattens_is_refused():
         optimizer.step()
 
 
-def test_dtensors_are_refused():
-    p = nn.Parameter(torch.ones(2))
-    p._local_tensor, p.placements = p.data, ()
-    with pytest.raises(NotImplementedError, match="does not step DTensor"):
-        came_optim.CAME([p])
-
-
 def test_a_norm_over_two_places_is_refused():
     params = parameters(torch.float32)
     optimizer = came_optim.CAME([{"params": params[:2]}, {"params": params[2:], "fused": False}], max_grad_norm=1.0)

@@ -10,7 +10,6 @@ A parameter keeps its mesh and its placements; torch.distributed does the rest. 
 import sys
 from typing import Any
 
-import torch
 from torch import Tensor
 
 
@@ -20,12 +19,15 @@ def is_dtensor(tensor: Any) -> bool:
     return made is not None and isinstance(tensor, made)
 
 
-@torch.no_grad()
 def local(tensor: Tensor) -> Tensor:
-    """What lies on this rank, once it has arrived."""
+    """What lies on this rank, once it has arrived; without a gradient of its own if torch.no_grad() holds."""
     if not is_dtensor(tensor):
         return tensor
     held = tensor.to_local()
+    return held if type(held) is Tensor else _arrived(held)
+
+
+def _arrived(held: Tensor) -> Tensor:
     return held.wait() if type(held).__name__ == "AsyncCollectiveTensor" else held
 
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from .. import memory, native
-from ..binding import Binding, Gradients, Member, check_gradient, check_state, spec
+from ..binding import Binding, Gradients
 from ..layout import Layout
+from ..members import Member, check_gradient, check_state, spec
 from . import is_dtensor, local, shards
 from .ranks import Line, Ranks
 
@@ -29,8 +30,10 @@ class ShardedBinding(Binding):
         self._wraps: List[Any] = []  # state tensors that are DTensors,
         self._wrapped: List[Tensor] = []  # and what they held when they were bound
         self._pending: Optional[Tuple[Tensor, Any]] = None  # presence on its way from a device
+        self._labels = {member.id: f"{owner}: the gradient of {member}" for member in members}
         self._views = Layout(groups, [spec(member) for member in members])
-        super().__init__(owner, members, groups, state, kernels=True)
+        with torch.no_grad():
+            super().__init__(owner, members, groups, state, kernels=True)
         sharded = [s for s in self.specs if s.split_dims]
         self._groups = sorted({s.reduce_group for s in sharded} | {s.matrix_group for s in sharded})
         self._reductions = [
@@ -111,6 +114,7 @@ class ShardedBinding(Binding):
 
     # ---- each step -----------------------------------------------------------------------------------
 
+    @torch.no_grad()
     def take(self) -> Optional[Gradients]:
         self._raise_for_presence()
         self.params = self._read_params()
@@ -119,16 +123,15 @@ class ShardedBinding(Binding):
         return super().take()
 
     def _read_gradients(self) -> List[Optional[Tensor]]:
-        return [self._gradient(member) for member in self.members]
+        return [None if member.param.grad is None else self._gradient(member) for member in self.members]
 
-    def _gradient(self, member: Member) -> Optional[Tensor]:
+    def _gradient(self, member: Member) -> Tensor:
         param, grad = member.param, member.param.grad
-        if grad is None or not (is_dtensor(param) or is_dtensor(grad)):
-            return grad
-        what = f"{self.owner}: the gradient of {member}"
         if not is_dtensor(param):
-            raise TypeError(f"{what} is a DTensor beside a plain parameter, expected a plain tensor")
-        return shards.as_placed(grad, param.device_mesh, param.placements, what)
+            if is_dtensor(grad):
+                raise TypeError(f"{self.owner}: the gradient of {member} is a DTensor beside a plain parameter, expected a plain tensor")
+            return grad
+        return shards.as_placed(grad, param.device_mesh, param.placements, self._labels[member.id])
 
     def plain(self, gradients: Gradients) -> bool:
         return False

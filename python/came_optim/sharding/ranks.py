@@ -153,10 +153,9 @@ def _mark(lines: List[Line]) -> int:
 
 def _first_difference(a: int, ours: List[Line], b: int, theirs: List[Line]) -> str:
     advice = "expected the same parameters, options and gradients on all ranks"
-    for mine, other in zip(ours, theirs):
-        if mine.subject != other.subject:
-            return f"ranks disagree: rank {a} has {mine.subject} where rank {b} has {other.subject}, {advice}"
-        if mine != other:
-            return f"ranks disagree about {mine.subject}: {mine.value} on rank {a}, {other.value} on rank {b}, {advice}"
-    more, where = (ours, a) if len(ours) > len(theirs) else (theirs, b)
-    return f"ranks disagree: only rank {where} has {more[min(len(ours), len(theirs))].subject}, {advice}"
+    of_a, of_b = dict(ours), dict(theirs)
+    for subject, value in of_a.items():
+        if subject in of_b and of_b[subject] != value:
+            return f"ranks disagree about {subject}: {value} on rank {a}, {of_b[subject]} on rank {b}, {advice}"
+    alone = [(a, subject) for subject in of_a if subject not in of_b] + [(b, subject) for subject in of_b if subject not in of_a]
+    return f"ranks disagree: only rank {alone[0][0]} has {alone[0][1]}, {advice}" if alone else f"ranks disagree about the order of parameters, {advice}"

@@ -91,14 +91,13 @@ def _is_cut_in_order(size: int, mesh: Sizes, placements: Tuple[Any, ...]) -> boo
 # ---- local tensors -----------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def as_placed(tensor: Any, mesh: Any, placements: Sequence[Any], what: str) -> Tensor:
     """The local part of a tensor, placed like this; ranks exchange it if it is not yet."""
     if not is_dtensor(tensor):
         raise TypeError(f"{what} is a plain tensor beside a DTensor, expected a DTensor, too")
-    if tensor.device_mesh != mesh:
+    if tensor.device_mesh is not mesh and tensor.device_mesh != mesh:
         raise ValueError(f"{what} is on {tensor.device_mesh}, expected the parameter's {mesh}")
-    if tuple(tensor.placements) != tuple(placements):
+    if tensor.placements is not placements and tuple(tensor.placements) != tuple(placements):
         tensor = tensor.redistribute(placements=placements)
     return local(tensor)
 

@@ -39,14 +39,14 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
   const bool split = t.factored && t.owner == Owner::none;
   switch (phase) {
     case PhaseKind::statistics: {
-      ReductionShape shape = t.factored ? factor_reduction(t, true) : ReductionShape{.scalars = 1};
-      shape.scalars += o.scale_parameter;
+      ReductionShape shape = t.factored ? factor_reduction(t, true) : ReductionShape{.totals = 1};
+      shape.totals += o.scale_parameter;
       return shape;
     }
     case PhaseKind::rms:
-      return {.scalars = split ? 1 : 0};
+      return {.totals = split ? 1 : 0};
     case PhaseKind::momentum:
-      return {.scalars = o.cautious};
+      return {.totals = o.cautious};
     default:
       return {};
   }

@@ -30,7 +30,7 @@ std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool) {
 }
 
 ReductionShape reduction(const came_options& o, const Tensor&, PhaseKind phase) {
-  return {.scalars = phase == PhaseKind::moments ? o.cautious : 0};
+  return {.totals = phase == PhaseKind::moments ? o.cautious : 0};
 }
 
 }  // namespace

@@ -39,12 +39,12 @@ ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase
   const bool split = t.factored && t.owner == Owner::none;
   switch (phase) {
     case PhaseKind::statistics:
-      return t.factored ? factor_reduction(t, true) : ReductionShape{.scalars = 1};
+      return t.factored ? factor_reduction(t, true) : ReductionShape{.totals = 1};
     case PhaseKind::rms:
-      return {.scalars = split ? 1 : 0};
+      return {.totals = split ? 1 : 0};
     case PhaseKind::momentum: {
       ReductionShape shape = t.factored ? factor_reduction(t, false) : ReductionShape{};
-      shape.scalars += o.cautious;
+      shape.totals += o.cautious;
       return shape;
     }
     default:

@@ -23,7 +23,7 @@ std::vector<State> states(const came_options& o, const Tensor& t) {
 std::vector<PhaseKind> phases(const std::vector<came_options>&, bool) { return {PhaseKind::moments, PhaseKind::apply}; }
 
 ReductionShape reduction(const came_options&, const Tensor&, PhaseKind phase) {
-  return {.scalars = phase == PhaseKind::moments ? 2 : 0};
+  return {.totals = phase == PhaseKind::moments ? 2 : 0};
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ __device__ inline double row_result(const Subject<T>& s, int phase, int64_t b, i
   return total;
 }
 
-/// Scalar k of matrix b, or of the whole tensor.
+/// Scalar k of matrix b; a total over all matrices, by its number among scalars and totals.
 template <int Threads, class T>
 __device__ inline double scalar_result(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, int k,
                                        bool tiles) {
@@ -126,14 +126,8 @@ __device__ inline double scalar_result(const Team<Threads>& team, const Subject<
 
 template <int Threads, class T>
 __device__ inline double scalar_total(const Team<Threads>& team, const Subject<T>& s, int phase, int k, bool tiles) {
-  const SlotTable& slot = s.slot(phase);
-  if (tiles) {
-    return team.sum_of(s.t.blocks * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[k]; });
-  }
-  const int64_t size = slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + slot.scalars;
-  const int64_t blocks = s.t.per_matrix ? s.t.whole_batch : 1;
-  return team.sum_of(
-      blocks, [&](int64_t x) { return s.a.reductions[s.t.slots[phase].offset + (x + 1) * size - slot.scalars + k]; });
+  if (!tiles) return s.totals(phase)[k - s.slot(phase).scalars];
+  return team.sum_of(s.t.blocks * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[k]; });
 }
 
 /// Moving averages of the means over rows and over columns of a non-negative matrix.
@@ -227,7 +221,7 @@ __device__ inline bool counts_agreement(const Subject<T>& s) {
          (kind == PhaseKind::momentum || kind == PhaseKind::moments || kind == PhaseKind::agreement);
 }
 
-/// Writes matrix b's slot of a phase: what the ranks reduce.  `averages` are those whose rows kRowAverages adds up.
+/// Writes what a phase leaves of matrix b to its slot.  `averages` are those whose rows kRowAverages adds up.
 template <class Op, int Threads, class T>
 CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b,
                            const Factors<T>* averages) {
@@ -245,10 +239,21 @@ CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int p
     to += slot.cols * t.whole_cols;
   }
   const bool of_rows = averages != nullptr && t.per_matrix && t.owner != Owner::columns;
-  for (int k = 0; k < slot.scalars - (counts_agreement(s) ? 1 : 0); ++k) {
+  for (int k = 0; k < slot.scalars; ++k) {
     const double value = of_rows && k == core::kRowAverages ? averages->share_of_rows(team, b)
                                                             : scalar_result(team, s, phase, b, k, true);
     if (team.rank == 0) to[k] = value;
+  }
+}
+
+/// Writes the totals of a tensor to its slot.
+template <int Threads, class T>
+CAME_ROUTE void write_totals(const Team<Threads>& team, const Subject<T>& s, int phase) {
+  const SlotTable& slot = s.slot(phase);
+  for (int k = slot.scalars; k < slot.scalars + slot.totals; ++k) {
+    const bool counted = counts_agreement(s) && k == core::agreement_scalar(slot);
+    const double value = counted ? static_cast<double>(s.a.agreements[s.index]) : scalar_total(team, s, phase, k, true);
+    if (team.rank == 0) s.totals(phase)[k - slot.scalars] = value;
   }
 }
 
@@ -270,11 +275,7 @@ __device__ inline void arrive(const Team<Threads>& team, const Subject<T>& s, in
     return;
   }
   if (!s.t.sharded) return tensor();
-  if (counts_agreement(s) && team.rank == 0) {
-    const SlotTable& slot = s.slot(phase);
-    s.reduced(phase, 0)[slot.rows * s.t.whole_rows + slot.cols * s.t.whole_cols + core::agreement_scalar(slot)] =
-        static_cast<double>(s.a.agreements[s.index]);
-  }
+  write_totals(team, s, phase);
 }
 
 /// Writes derived().direction from the number of agreeing elements : (3)

@@ -238,11 +238,14 @@ struct Subject {
   [[nodiscard]] __device__ Range tiles_of(int64_t b) const {
     return {t.tile + (t.per_matrix ? b * t.tiles : 0), t.tiles};
   }
-  /// The whole slot of local matrix b, all-reduced; sharded tensors only.
+  /// Vectors and scalars of local matrix b, all-reduced; sharded tensors only.
   [[nodiscard]] __device__ double* reduced(int phase, int64_t b) const {
     const SlotTable& s = slot(phase);
-    const int64_t block = t.per_matrix ? t.first_batch + b : 0;
-    return a.reductions + s.offset + block * (s.rows * t.whole_rows + s.cols * t.whole_cols + s.scalars);
+    return a.reductions + s.offset + b * (s.rows * t.whole_rows + s.cols * t.whole_cols + s.scalars);
+  }
+  /// Totals of the tensor likewise; of a norm those of matrix b, if it is not sharded.
+  [[nodiscard]] __device__ double* totals(int phase, int64_t b = 0) const {
+    return a.reductions + slot(phase).totals_offset + b * slot(phase).totals;
   }
 };
 
