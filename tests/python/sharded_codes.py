@@ -2,7 +2,7 @@
 
 import torch
 import torch.distributed.checkpoint as dcp
-from package import make, raw
+from package import make
 from sharded import R, S0, parameters, set_gradients, whole
 from sharded_checkpoints import STEPS, states
 from torch import nn
@@ -14,50 +14,48 @@ TENSORS = [((70, 300), [S0]), ((2, 260), [S0]), ((16, 4, 3, 3), [S0]), ((3, 65, 
 
 
 class Weights(nn.Module):
-    def __init__(self, mesh):
+    def __init__(self, world, dtype):
         super().__init__()
-        self.tensors = TENSORS if mesh else [(shape, None) for shape, _ in TENSORS]
-        self.mesh, self.weights = mesh, nn.ParameterList(parameters(self.tensors, mesh, torch.float32))
+        self.mesh = init_device_mesh("cpu", (world,)) if world else None
+        self.tensors = TENSORS if world else [(shape, None) for shape, _ in TENSORS]
+        self.weights = nn.ParameterList(parameters(self.tensors, self.mesh, dtype))
 
-    def train(self, optimizer, steps, first=0):
-        for step in range(first, first + steps):
+    def train(self, optimizer, first=0):
+        for step in range(first, first + STEPS):
             set_gradients(list(self.weights), self.tensors, self.mesh, step)
             optimizer.step()
         optimizer.zero_grad()
 
-    def bits(self, optimizer):
-        """Of whole parameters and states."""
-        return [{"": raw(whole(p)), **{name: raw(whole(value)) for name, value in optimizer.state[p].items()}} for p in self.weights]
+    def whole(self, optimizer):
+        """Parameters and states as one process has them."""
+        return [{"": whole(p.detach()).clone(), **{name: whole(value).clone() for name, value in optimizer.state[p].items()}} for p in self.weights]
 
 
-def build(world, algorithm, momentum_dtype):
-    net = Weights(init_device_mesh("cpu", (world,)) if world else None)
+def build(world, dtype, algorithm, momentum_dtype):
+    net = Weights(world, dtype)
     return net, make(algorithm, net.parameters(), momentum_dtype=momentum_dtype)
 
 
-def write_codes(path, world, algorithm, momentum_dtype):
-    net, optimizer = build(world, algorithm, momentum_dtype)
-    net.train(optimizer, STEPS)
+def write_codes(path, *how):
+    """What was written, and what comes of it without a stop."""
+    net, optimizer = build(*how)
+    net.train(optimizer)
     dcp.save(states(net, optimizer), checkpoint_id=path)
-    return net.bits(optimizer)
+    written = net.whole(optimizer)
+    net.train(optimizer, first=STEPS)
+    return written, net.whole(optimizer)
 
 
-def read_codes(path, world, algorithm, momentum_dtype):
-    """The bits that were read, and those after more steps."""
-    net, optimizer = build(world, algorithm, momentum_dtype)
+def read_codes(path, *how):
+    """What was read, and what comes of it."""
+    net, optimizer = build(*how)
     with torch.no_grad():
         for param in net.parameters():
             param.zero_()
-    read = states(net, optimizer)
-    dcp.load(read, checkpoint_id=path)
-    set_model_state_dict(net, read["model"])
-    set_optimizer_state_dict(net, optimizer, read["optimizer"])
-    found = net.bits(optimizer)
-    net.train(optimizer, STEPS, first=STEPS)
-    return found, net.bits(optimizer)
-
-
-def straight_codes(algorithm, momentum_dtype):
-    net, optimizer = build(None, algorithm, momentum_dtype)
-    net.train(optimizer, 2 * STEPS)
-    return net.bits(optimizer)
+    state_dict = states(net, optimizer)
+    dcp.load(state_dict, checkpoint_id=path)
+    set_model_state_dict(net, state_dict["model"])
+    set_optimizer_state_dict(net, optimizer, state_dict["optimizer"])
+    read = net.whole(optimizer)
+    net.train(optimizer, first=STEPS)
+    return read, net.whole(optimizer)
