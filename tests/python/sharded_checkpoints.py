@@ -44,23 +44,24 @@ def states(net, optimizer, **options):
         return {"model": get_model_state_dict(net), "optimizer": get_optimizer_state_dict(net, optimizer, options=StateDictOptions(**options))}
 
 
-def write(path, layout, case, momentum_dtype=None, flat=False):
-    """Trains and writes.  State is made first, so that the layer without gradients has some."""
+def write(path, layout, case, momentum_dtype=None, flat=False, early=True):
+    """Trains and writes.  `early`: state is made first, so that the layer without gradients has some in one process, too."""
     net, optimizer, place = build(layout, case, momentum_dtype)
-    states(net, optimizer)
+    if early:
+        states(net, optimizer)
     train(net, optimizer, STEPS, place)
     dcp.save(states(net, optimizer, flatten_optimizer_state_dict=flat), checkpoint_id=path)
 
 
-def go_on(path, layout, case, momentum_dtype=None, flat=False):
-    """Reads into a model of zeros and trains on; the weights at the end."""
+def go_on(path, layout, case, momentum_dtype=None, flat=False, complete=True):
+    """Reads into a model of zeros and trains on; the weights at the end.  `complete`: the checkpoint has all state."""
     net, optimizer, place = build(layout, case, momentum_dtype)
     with torch.no_grad():
         for param in net.parameters():
             param.zero_()
     options = {"flatten_optimizer_state_dict": flat}
     read = states(net, optimizer, **options)
-    dcp.load(read, checkpoint_id=path)
+    dcp.load(read, checkpoint_id=path, planner=dcp.DefaultLoadPlanner(allow_partial_load=not complete))
     set_model_state_dict(net, read["model"])
     set_optimizer_state_dict(net, optimizer, read["optimizer"], options=StateDictOptions(**options))
     train(net, optimizer, STEPS, place, first=STEPS)

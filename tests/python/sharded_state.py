@@ -4,6 +4,7 @@ import came_optim
 import torch
 import torch.distributed as dist
 from package import make, raw
+from sharded import whole
 from sharded_checkpoints import CASES, STEPS, build, states
 from sharded_models import train
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
@@ -71,8 +72,7 @@ def through(layout, case, way):
 
 def as_whole(state_dict):
     """A state dict as one process has it."""
-    state = {key: {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in slot.items()} for key, slot in state_dict["state"].items()}
-    return {**state_dict, "state": state}
+    return {**state_dict, "state": {key: {name: whole(value) for name, value in slot.items()} for key, slot in state_dict["state"].items()}}
 
 
 def load_whole(path, layout, case):

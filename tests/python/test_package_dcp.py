@@ -20,6 +20,7 @@ TOLERANCE = 1e-10
 WHOLE = None
 FSDP4, FSDP3, FSDP2 = (("fsdp", (world,)) for world in (4, 3, 2))
 TP2, BOTH, HYBRID = ("tp", (2,)), ("fsdp_tp", (2, 2)), ("hsdp", (2, 2))
+MOVES = [(WHOLE, FSDP4), (WHOLE, FSDP3), (FSDP3, FSDP4), (FSDP2, TP2), (TP2, FSDP2), (BOTH, FSDP3), (FSDP4, BOTH), (HYBRID, TP2)]
 
 
 def on(layout, function, *arguments):
@@ -60,9 +61,21 @@ def test_four_ranks_write_and_others_read(written, target, case, momentum_dtype)
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("source, target", [(WHOLE, FSDP4), (WHOLE, FSDP3), (FSDP3, FSDP4), (FSDP2, TP2), (TP2, FSDP2), (BOTH, FSDP3), (FSDP4, BOTH), (HYBRID, TP2)], ids=str)
+@pytest.mark.parametrize("source, target", MOVES, ids=str)
 def test_checkpoints_move_between_shardings(written, source, target, case):
     assert moved(written, case, source, target) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", ["came", "adafactor-relative"])
+@pytest.mark.parametrize("source, target", [(FSDP4, FSDP3), (FSDP4, WHOLE)], ids=str)
+def test_flat_state_dicts_move(written, source, target, case):
+    assert moved(written, case, source, target, None, True) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_checkpoint_without_state_of_what_never_had_a_gradient_is_read_partially(written, case):
+    """One process makes state with the first gradient, ranks make all of it."""
+    assert moved(written, case, WHOLE, FSDP2, None, False, False) <= TOLERANCE
 
 
 @pytest.mark.parametrize("way", WAYS)
