@@ -43,7 +43,7 @@ class Document:
         """Adds the row that `measure` returns.  A subject that fails costs its row, not the run; ours, its success."""
         try:
             row = measure()
-        except Exception as error:  # whatever a rival's package raises
+        except Exception as error:  # whatever a package raises
             self.failed |= subject.implementation == "libcame"
             lines = str(error).strip().splitlines() or [""]
             return self.skip(f"{model}: {subject.name}", f"{type(error).__name__}: {lines[0]}")

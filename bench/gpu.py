@@ -7,7 +7,7 @@
 
 As in compare.py a baseline stays in memory and one subject at a time steps in turn with it on the same parameters; here
 each dtype has its own, torch.optim.AdamW(fused=True) in f32 and in bf16.  Times are the GPU's, between events in its
-queue.  A rival that cannot be imported or is not ready in time is left out, and the document says why.
+queue.  A package that cannot be imported or is not ready in time is left out, and the document says why.
 """
 
 import argparse
@@ -161,7 +161,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = command.parser(__doc__.splitlines()[0], MODELS, repetitions=50, time_limit=2)
     default = os.environ.get("CAME_LIBRARY", "build/cuda/lib/libcame.so")
     parser.add_argument("--library", type=Path, default=Path(default), metavar="PATH", help="default: %(default)s")
-    parser.add_argument("--rivals", type=Path, metavar="PATH", help="a folder with packages that are not installed")
+    parser.add_argument("--packages", type=Path, metavar="PATH", help="a folder with packages that are not installed")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to test the program itself")
     options = parser.parse_args(argv)
     if not options.library.is_file():
@@ -175,8 +175,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     os.environ["CAME_LIBRARY"] = str(options.library.resolve())
-    if options.rivals:
-        sys.path.append(str(options.rivals))
+    if options.packages:
+        sys.path.append(str(options.packages))
     device = Cuda() if options.device == "cuda" else Host()
     settings = {name: getattr(options, name) for name in ("device", "repetitions", "time_limit")}
     settings |= {"warmup": WARMUP, "rounds_between_synchronisations": device.batch, "seconds_to_be_ready": READY}

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from subjects import (CAME_PYTORCH, DECAY, FOREACH, LR, PAPER, TRANSFORMERS, Parameters, Subject, bytes_moved, ours,
-                      package, rival)
+                      package, theirs)
 
 BETA1, BETA2, BETA3, EPS1, EPS2, CLIP = 0.9, 0.999, 0.9999, 1e-30, 1e-16, 1.0
 
@@ -71,11 +71,11 @@ class CompiledCame:
 
 
 def _fused(variant: str, moved: float) -> Subject:
-    return rival("adamw", "torch-fused", torch.optim.AdamW, variant, moved, weight_decay=DECAY, fused=True)
+    return theirs("adamw", "torch-fused", torch.optim.AdamW, variant, moved, weight_decay=DECAY, fused=True)
 
 
-def _bf16(word: str, momentum: str, **options) -> Subject:
-    return ours(word, f"bf16, {momentum} momentum", momentum, "bf16", **options)
+def _bf16(algorithm: str, momentum: str, **options) -> Subject:
+    return ours(algorithm, f"bf16, {momentum} momentum", momentum, "bf16", **options)
 
 
 def _came_moves(shapes: list[list[int]]) -> float:
@@ -104,7 +104,7 @@ SUBJECTS = [
     replace(ours("came", **PAPER), bytes_moved=_came_moves),
     replace(package("came", "CAME", **PAPER), bytes_moved=_came_moves),
     *(ours("came", f"{momentum} momentum", momentum, **PAPER) for momentum in ("bf16", "int8", "int4")),
-    rival("adafactor", "torch-foreach", torch.optim.Adafactor, foreach=True),
+    theirs("adafactor", "torch-foreach", torch.optim.Adafactor, foreach=True),
     TRANSFORMERS,
     ours("adafactor"),
     ours("adafactor", "no momentum", beta1=0),  # as torch.optim.Adafactor

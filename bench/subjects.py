@@ -1,8 +1,8 @@
 """Who is compared: our optimizers through the C ABI, and each one's best-known implementation for PyTorch.
 
 A subject is made from a list of torch parameters with gradients, which it shares with the baseline, and then has
-`step()`, `step_afresh()`, `state_bytes` and `buffer_bytes`.  Ours and the rival of the same name do the same arithmetic, as far as the
-rival's options allow.  SUBJECTS is for compare.py; gpu_subjects.py has those of gpu.py.
+`step()`, `step_afresh()`, `state_bytes` and `buffer_bytes`.  Ours and theirs of the same name do the same arithmetic, as far as their
+options allow.  SUBJECTS is for compare.py; gpu_subjects.py has those of gpu.py.
 """
 
 import importlib
@@ -31,17 +31,17 @@ PAPER = {"bias_correction": False}  # CAME as came-pytorch has it
 BYTES = {"none": 0, "f32": 4, "bf16": 2, "int8": 1 + 4 / 128, "int4": 0.5 + 4 / 128}
 
 
-def bytes_moved(word: str, parameter: str, momentum: str) -> float:
+def bytes_moved(algorithm: str, parameter: str, momentum: str) -> float:
     """Bytes that a step must read and write per parameter of a large matrix; gradients have the parameters' dtype."""
     p = g = BYTES[parameter]
     m, v = BYTES[momentum], 4
     return {
         "adamw": g + 2 * m + 2 * v + 2 * p,
-        "lamb": g + 3 * m + 3 * v + 3 * p,  # the second visit needs moments and parameters again
+        "lamb": g + 3 * m + 3 * v + 3 * p,  # the second pass needs moments and parameters again
         "sm3": g + 2 * m + 2 * p,
         "adafactor": 2 * g + 2 * m + 2 * p,
-        "came": 2 * g + 3 * m + 2 * p,  # three visits: statistics, momentum, apply
-    }[word]
+        "came": 2 * g + 3 * m + 2 * p,  # three passes: statistics, momentum, apply
+    }[algorithm]
 
 
 def _zeros(shape: tuple[int, ...], dtype: str, device: torch.device) -> torch.Tensor:
@@ -58,11 +58,11 @@ class Ours:
 
     capturable = True
 
-    def __init__(self, params: Parameters, word: str, **options):
+    def __init__(self, params: Parameters, algorithm: str, **options):
         device = params[0].device
         self._on_gpu = device.type == "cuda"
         backend = libcame.CUDA if self._on_gpu else libcame.AUTO
-        self._plan = libcame.Plan(word, params, backend, partial(_zeros, device=device), lr=LR, **options)
+        self._plan = libcame.Plan(algorithm, params, backend, partial(_zeros, device=device), lr=LR, **options)
         self._grads = [p.grad for p in params]
         self._step = self._plan.bind(self._grads)
         memory = self._plan.memory
@@ -81,7 +81,7 @@ class Ours:
         self._plan.buffers = kept
 
 
-class Rival:
+class Theirs:
     """Any torch optimizer."""
 
     capturable = False  # most read a step counter on the host
@@ -102,10 +102,10 @@ class Rival:
 class Subject:
     optimizer: str
     implementation: str
-    make: Callable[[Parameters], Ours | Rival]
+    make: Callable[[Parameters], Ours | Theirs]
     variant: str = ""
     dtype: torch.dtype = torch.float32
-    bytes_moved: float | Callable[[list[list[int]]], float] | None = None  # of the rivals we do not know
+    bytes_moved: float | Callable[[list[list[int]]], float] | None = None  # of others we do not know
     against: "Subject | None" = None  # a second baseline, in the subject's dtype
 
     @property
@@ -113,11 +113,11 @@ class Subject:
         return "/".join(filter(None, (self.optimizer, self.implementation, self.variant)))
 
 
-def ours(word: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
+def ours(algorithm: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
     dtype = torch.bfloat16 if parameter == "bf16" else torch.float32
-    make = partial(Ours, word=word, momentum_dtype=momentum, **options)
+    make = partial(Ours, algorithm=algorithm, momentum_dtype=momentum, **options)
     kept = momentum if options.get("beta1") != 0 else "none"
-    return Subject(word, "libcame", make, variant, dtype, bytes_moved(word, parameter, kept))
+    return Subject(algorithm, "libcame", make, variant, dtype, bytes_moved(algorithm, parameter, kept))
 
 
 def imported(module: str, name: str) -> Callable:
@@ -125,31 +125,31 @@ def imported(module: str, name: str) -> Callable:
     return lambda *arguments, **options: getattr(importlib.import_module(module), name)(*arguments, **options)
 
 
-def _make_rival(params: Parameters, optimizer: Callable, **options) -> Rival:
-    return Rival(optimizer(params, lr=LR, **options))
+def _make_theirs(params: Parameters, optimizer: Callable, **options) -> Theirs:
+    return Theirs(optimizer(params, lr=LR, **options))
 
 
-def rival(word: str, implementation: str, optimizer: Callable, variant: str = "", moved: float | None = None,
-          **options) -> Subject:
+def theirs(algorithm: str, implementation: str, optimizer: Callable, variant: str = "", moved: float | None = None,
+           **options) -> Subject:
     dtype = torch.bfloat16 if variant == "bf16" else torch.float32
-    make = partial(_make_rival, optimizer=optimizer, **options)
-    return Subject(word, implementation, make, variant, dtype, moved)
+    make = partial(_make_theirs, optimizer=optimizer, **options)
+    return Subject(algorithm, implementation, make, variant, dtype, moved)
 
 
-def package(word: str, name: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
+def package(algorithm: str, name: str, variant: str = "", momentum: str = "f32", parameter: str = "f32", **options) -> Subject:
     """A class of our Python package, through its `step()`."""
-    subject = rival(word, "package", imported("came_optim", name), variant, bytes_moved(word, parameter, momentum),
-                    momentum_dtype=momentum, **options)
+    subject = theirs(algorithm, "package", imported("came_optim", name), variant, bytes_moved(algorithm, parameter, momentum),
+                     momentum_dtype=momentum, **options)
     return replace(subject, dtype=torch.bfloat16 if parameter == "bf16" else torch.float32)
 
 
 _FUSED = dict(optimizer=torch.optim.AdamW, weight_decay=DECAY, fused=True)
-BASELINE = rival("adamw", "torch-fused", **_FUSED)
-BASELINE_BF16 = rival("adamw", "torch-fused", variant="bf16", **_FUSED)
-FOREACH = rival("adamw", "torch-foreach", torch.optim.AdamW, weight_decay=DECAY, foreach=True)
-CAME_PYTORCH = rival("came", "came-pytorch", imported("came_pytorch", "CAME"))
-TRANSFORMERS = rival("adafactor", "transformers", imported("transformers.optimization", "Adafactor"),
-                     beta1=0.9, scale_parameter=False, relative_step=False)
+BASELINE = theirs("adamw", "torch-fused", **_FUSED)
+BASELINE_BF16 = theirs("adamw", "torch-fused", variant="bf16", **_FUSED)
+FOREACH = theirs("adamw", "torch-foreach", torch.optim.AdamW, weight_decay=DECAY, foreach=True)
+CAME_PYTORCH = theirs("came", "came-pytorch", imported("came_pytorch", "CAME"))
+TRANSFORMERS = theirs("adafactor", "transformers", imported("transformers.optimization", "Adafactor"),
+                      beta1=0.9, scale_parameter=False, relative_step=False)
 
 SUBJECTS = [
     BASELINE,  # against itself: how far two equal measurements differ
@@ -162,9 +162,9 @@ SUBJECTS = [
     *(ours("came", f"{momentum} momentum", momentum, **PAPER) for momentum in ("bf16", "int8", "int4")),
     TRANSFORMERS,
     ours("adafactor", beta1=0.9, beta2_decay=-0.8, lr_in_momentum=True),
-    rival("sm3", "pytorch_optimizer", imported("pytorch_optimizer", "SM3"), momentum=0.9),
+    theirs("sm3", "pytorch_optimizer", imported("pytorch_optimizer", "SM3"), momentum=0.9),
     ours("sm3", beta1=0.9),
-    rival("lamb", "pytorch_optimizer", imported("pytorch_optimizer", "Lamb")),
+    theirs("lamb", "pytorch_optimizer", imported("pytorch_optimizer", "Lamb")),
     ours("lamb", bias_correction=False),
     BASELINE_BF16,
     replace(ours("came", "bf16", momentum="bf16", parameter="bf16", **PAPER), against=BASELINE_BF16),

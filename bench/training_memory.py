@@ -1,6 +1,6 @@
 """Memory of training a GPT of 1.3 billion parameters in bf16 with one optimizer or another, measured on a GPU.
 
-    python3 bench/training_memory.py --json build/cuda/training_memory.json [--rivals FOLDER]
+    python3 bench/training_memory.py --json build/cuda/training_memory.json [--packages FOLDER]
     cp build/cuda/training_memory.json bench/results/training_memory.json       to keep it: the README quotes that file
 
 Each way of training has a process of its own and takes 20 steps on the bytes of docs/.  `peak` is what PyTorch's
@@ -151,11 +151,11 @@ def train(way: str) -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("build/cuda/training_memory.json"), metavar="PATH")
-    parser.add_argument("--rivals", type=Path, metavar="FOLDER", help="where came_pytorch can be imported from")
+    parser.add_argument("--packages", type=Path, metavar="FOLDER", help="where came_pytorch can be imported from")
     parser.add_argument("--way", choices=WAYS, help="this one, in this process, as JSON on standard output")
     options = parser.parse_args()
-    if options.rivals:
-        sys.path.append(str(options.rivals))
+    if options.packages:
+        sys.path.append(str(options.packages))
     if not torch.cuda.is_available():
         parser.error("no GPU: this measures memory of one")
     if options.way:
@@ -164,7 +164,7 @@ def main() -> int:
     rows, skipped = [], {}
     for way in WAYS:
         print(f"{way} ...", file=sys.stderr, flush=True)
-        call = [sys.executable, __file__, "--way", way, *(["--rivals", str(options.rivals)] if options.rivals else [])]
+        call = [sys.executable, __file__, "--way", way, *(["--packages", str(options.packages)] if options.packages else [])]
         done = subprocess.run(call, stdout=subprocess.PIPE, text=True, env=os.environ)
         if done.returncode:
             skipped[way] = f"left with {done.returncode}"

@@ -1,4 +1,8 @@
 // came::Optimizer: groups, owned state, export and import by name.
+#include <functional>
+#include <span>
+
+#include "algorithms/quantize.hpp"
 #include "support.hpp"
 
 namespace came::test {
@@ -102,6 +106,101 @@ TEST(Optimizer, SavedAndLoadedGoesOnAsIfNeverStopped) {
       if (has_second_moment(word)) expect_resumes(word, momentum_dtype, true);
     }
   }
+}
+
+/// A vector and a scalar as they were saved when moments of these were codes too.
+struct OldState {
+  std::vector<float> v = std::vector<float>(131, 1.0F), g = v;
+  float one = 2, its_gradient = 1;
+  std::vector<int64_t> shape{131};
+  std::vector<int8_t> int8 = std::vector<int8_t>(131);
+  std::vector<uint8_t> int4 = std::vector<uint8_t>(66), second = std::vector<uint8_t>(131);
+  std::vector<float> scales{0.3F, 7.0F}, second_scales{0.2F, 5.0F};
+  int8_t code = -100;
+  uint8_t pair = 0x0b, byte = 200;  // -5 and nothing
+  std::vector<int64_t> counters{9, 9};
+  std::vector<int64_t> sizes{1, 2, 66};
+
+  OldState() {
+    for (size_t k = 0; k < 131; ++k) {
+      int8[k] = static_cast<int8_t>(static_cast<int>(k) * 2 - 127);
+      second[k] = static_cast<uint8_t>(k + 100);
+    }
+    for (size_t k = 0; k < 66; ++k) int4[k] = static_cast<uint8_t>(k * 37);
+  }
+  std::vector<Parameter> parameters() {
+    return {{"v", {v.data(), shape}, {g.data(), shape}}, {"s", TensorView(&one), TensorView(&its_gradient)}};
+  }
+  std::vector<NamedTensor> tensors(bool pairs) {
+    const std::span<const int64_t> one_size(sizes.data(), 1), two(sizes.data() + 1, 1), half(sizes.data() + 2, 1);
+    return {{"v.exp_avg", pairs ? TensorView(int4.data(), half, DType::u8) : TensorView(int8.data(), shape, DType::i8)},
+            {"v.exp_avg_scale", {scales.data(), two}},
+            {"v.exp_avg_sq", {second.data(), shape, DType::u8}},
+            {"v.exp_avg_sq_scale", {second_scales.data(), two}},
+            {"v.step", TensorView(&counters[0])},
+            {"s.exp_avg", pairs ? TensorView(&pair, one_size, DType::u8) : TensorView(&code, {}, DType::i8)},
+            {"s.exp_avg_scale", {scales.data(), one_size}},
+            {"s.exp_avg_sq", TensorView(&byte, {}, DType::u8)},
+            {"s.exp_avg_sq_scale", {second_scales.data(), one_size}},
+            {"s.step", TensorView(&counters[1])}};
+  }
+};
+
+TEST(Optimizer, LoadsCodesOfVectorsAsWhatTheyMeant) {
+  for (const bool pairs : {false, true}) {
+    OldState old;
+    Options o = Options::adamw();
+    o.set("momentum_dtype", pairs ? "int4" : "int8").set("second_moment_dtype", "int8");
+    Optimizer optimizer(o, old.parameters());
+    optimizer.load_state(old.tensors(pairs));
+    const std::vector<NamedTensor> state = optimizer.state();
+    ASSERT_EQ(state.size(), 6U);
+    const auto number = [&](size_t s, size_t k) { return static_cast<const float*>(state[s].tensor.data)[k]; };
+    for (size_t k = 0; k < 131; ++k) {
+      const int nibble = old.int4[k / 2] >> (k % 2 * 4) & 15;
+      const int code = pairs ? (nibble < 8 ? nibble : nibble - 16) : old.int8[k];
+      const int levels = pairs ? 7 : 127;
+      const double part = double(code) / levels, root = double(old.second[k]) / 255;
+      const double first = double(old.scales[k / 128]) * part * std::abs(part);
+      const double second = double(old.second_scales[k / 128]) * root * root * root * root;
+      // (30): 1/L^2, two products.  (31): 1/255 and a product, to the fourth power, which is two more, and a product.
+      ASSERT_NEAR(number(0, k), first, 3 * 0x1p-24 * std::abs(first)) << k;
+      ASSERT_NEAR(number(1, k), second, 12 * 0x1p-24 * second) << k;
+      // And exactly as kernels read codes.
+      ASSERT_EQ(number(0, k), algorithms::decode(code, old.scales[k / 128], levels));
+      ASSERT_EQ(number(1, k), algorithms::decode_second_moment(old.second[k], old.second_scales[k / 128]));
+    }
+    EXPECT_EQ(number(3, 0), algorithms::decode(pairs ? -5 : -100, 0.3F, pairs ? 7 : 127));
+    EXPECT_EQ(number(4, 0), algorithms::decode_second_moment(200, 0.2F));
+    EXPECT_EQ(*static_cast<const int64_t*>(state[2].tensor.data), 9);
+  }
+}
+
+TEST(Optimizer, CodesOfVectorsThatDoNotFitChangeNothing) {
+  OldState old;
+  Options o = Options::adamw();
+  o.set("momentum_dtype", "int8").set("second_moment_dtype", "int8");
+  Optimizer optimizer(o, old.parameters());
+  optimizer.load_state(old.tensors(false));
+  const Saved before(optimizer);
+  const auto expect_unchanged = [&](size_t which, const std::function<void(NamedTensor&)>& change,
+                                    const std::string& part) {
+    std::vector<NamedTensor> states = old.tensors(false);
+    change(states[which]);
+    expect_error([&] { optimizer.load_state(states); }, part);
+    EXPECT_EQ(Saved(optimizer).bytes, before.bytes);
+  };
+  const auto shorter = [&](NamedTensor& t) { t.tensor.shape = old.sizes.data(); };
+  expect_unchanged(0, shorter, "state 'v.exp_avg': tensor has shape [1], expected [131]");
+  expect_unchanged(1, shorter, "state 'v.exp_avg_scale': tensor has shape [1], expected [2]");
+  expect_unchanged(
+      2, [](NamedTensor& t) { t.tensor.dtype = CAME_DTYPE_I8; }, "'v.exp_avg_sq': tensor is int8, expected u8");
+  expect_unchanged(
+      3, [](NamedTensor& t) { t.tensor.data = nullptr; }, "'v.exp_avg_sq_scale': tensor.data is null");
+  expect_unchanged(
+      1, [](NamedTensor& t) { t.name = "v.scale"; }, "state 'v.exp_avg': tensor is int8, expected f32");
+  expect_unchanged(
+      0, [](NamedTensor& t) { t.tensor.dtype = CAME_DTYPE_F32; }, "'v.exp_avg_scale': unknown");
 }
 
 TEST(Optimizer, RoundsAParameterAlikeWhereverItStandsInTheList) {

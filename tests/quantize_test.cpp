@@ -93,10 +93,26 @@ TEST(CodesLayout, HasScalesPerBlockOfARow) {
   };
   EXPECT_EQ(shapes("int8", {5, 300}), (std::vector<Sizes>{{5, 300}, {5, 3}}));
   EXPECT_EQ(shapes("int4", {5, 301}), (std::vector<Sizes>{{5, 151}, {5, 3}}));
-  EXPECT_EQ(shapes("int4", {7}), (std::vector<Sizes>{{4}, {1}}));
-  EXPECT_EQ(shapes("int4", {}), (std::vector<Sizes>{{1}, {1}}));
+  EXPECT_EQ(shapes("int4", {1, 7}), (std::vector<Sizes>{{1, 4}, {1, 1}}));
+  EXPECT_EQ(shapes("int4", {7, 1}), (std::vector<Sizes>{{7, 1}, {7, 1}}));
   EXPECT_EQ(shapes("int8", {8, 4, 3, 3}), (std::vector<Sizes>{{8, 4, 3, 3}, {8, 1}}));
   EXPECT_EQ(shapes("int4", {3, 65, 64}), (std::vector<Sizes>{{3, 65, 32}, {3, 65, 1}}));
+}
+
+TEST(CodesLayout, IsForMatricesOnly) {
+  for (const std::string& word : all_words()) {
+    for (const char* dtype : {"int8", "int4"}) {
+      for (const Sizes& shape : std::vector<Sizes>{{}, {1}, {300}, {0}}) {
+        for (const DType of : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+          const std::vector<StateSpec> states = layout(with_codes(word, dtype), spec_of(shape, of));
+          EXPECT_EQ(states[0].name, "exp_avg");
+          EXPECT_EQ(states[0].shape, shape);
+          EXPECT_EQ(states[0].dtype, of == DType::f64 ? DType::f64 : DType::f32);
+          EXPECT_EQ(states.size(), layout(Options(word), spec_of(shape, of)).size()) << word;
+        }
+      }
+    }
+  }
 }
 
 TEST(CodesLayout, CostsAByteOrHalfAByte) {
@@ -122,9 +138,9 @@ double decoded(Trial& run, int64_t i, int64_t j, int64_t cols, bool int4) {
 // that average has three roundings: of a weight, a product and the sum.
 TEST(CodesStep, StoreTheAverageToTheNearestCode) {
   for (const bool int4 : {false, true}) {
-    for (const Sizes& shape : std::vector<Sizes>{{3, 300}, {5, 7}, {2, 257}, {129}, {}}) {
-      const int64_t rows = shape.size() == 2 ? shape[0] : 1;
-      const int64_t cols = shape.empty() ? 1 : shape.back();
+    for (const Sizes& shape : std::vector<Sizes>{{3, 300}, {5, 7}, {2, 257}, {1, 129}, {3, 1}}) {
+      const int64_t rows = shape[0];
+      const int64_t cols = shape[1];
       Trial run({with_codes("adamw", int4 ? "int4" : "int8")}, {spec_of(shape, DType::f32)});
       run.fill_params(1);
       for (uint64_t step = 0; step < 20; ++step) {
@@ -210,6 +226,29 @@ TEST(CodesStep, DoNotDependOnTilesOrShards) {
   }
 }
 
+TEST(CodesStep, OfVectorsAndScalarsAreThoseWithoutCodes) {
+  for (const std::string& word : all_words()) {
+    for (const char* dtype : {"int8", "int4"}) {
+      const std::vector<TensorSpec> list{spec_of({4001}, DType::f32), spec_of({}, DType::f32),
+                                         spec_of({31}, DType::bf16)};
+      Options o = with_codes(word, dtype);
+      if (has_second_moment(word)) o.set("second_moment_dtype", "int8");  // one id for all: nothing is drawn
+      const core::Tiling tiling{.elements = 300, .cols = 100};            // code blocks would make it 128
+      Trial coded({o}, list, &tiling);
+      Trial plain({Options(word)}, list, &tiling);
+      EXPECT_EQ(coded.plan.tiles.size(), plain.plan.tiles.size());
+      for (Trial* run : {&coded, &plain}) {
+        run->fill_params(1);
+        for (uint64_t step = 0; step < 5; ++step) {
+          run->fill_grads(step);
+          run->run();
+        }
+      }
+      EXPECT_EQ(coded.image(), plain.image()) << word;
+    }
+  }
+}
+
 TEST(CodesStep, NanIsNotLost) {
   for (const char* dtype : {"int8", "int4"}) {
     Trial run({with_codes("adamw", dtype)}, {spec_of({2, 300})});
@@ -227,7 +266,8 @@ TEST(CodesStep, NanIsNotLost) {
 TEST(CodesStep, ShardThatCutsABlockIsRefused) {
   TensorSpec spec = spec_of({20, 301});
   spec.shard = Shard{2, {0, 0}, {20, 100}};
-  expect_error([&] { Plan({with_codes("came", "int8")}, {spec}); }, "'w'", "[0, 100)", "int8", "multiples of 128");
+  expect_error([&] { Plan({with_codes("came", "int8")}, {spec}); }, "'w'", "[0, 100)", "int8",
+               "shard of rows, or of columns by multiples of 128; or momentum_dtype default or bf16");
 }
 
 }  // namespace

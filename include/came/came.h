@@ -74,9 +74,9 @@ enum {
   CAME_DTYPE_BF16 = 3,    /**< bfloat16: the upper half of binary32. */
   CAME_DTYPE_F16 = 4,     /**< IEEE binary16. */
   CAME_DTYPE_I64 = 5,     /**< Signed 64-bit integer; step counters only. */
-  CAME_DTYPE_I8 = 6,      /**< Signed 8-bit codes of a momentum; in options: 8-bit codes. */
+  CAME_DTYPE_I8 = 6,      /**< Signed 8-bit codes of a momentum; in options: 8-bit codes, for matrices. */
   CAME_DTYPE_U8 = 7,      /**< Bytes: two 4-bit codes of a momentum each, or one 8-bit code of a second moment. */
-  CAME_DTYPE_I4 = 8       /**< In options: a momentum of 4-bit codes, stored as U8. */
+  CAME_DTYPE_I4 = 8       /**< In options: a momentum of 4-bit codes, for matrices, stored as U8. */
 };
 
 /** How a tensor of three or more dimensions is seen as matrices; the constants below. */
@@ -411,7 +411,8 @@ CAME_API came_status came_optimizer_state_count(const came_optimizer* optimizer,
 /** Exports state tensor `index` as a view of the optimizer's own memory, valid while it lives. */
 CAME_API came_status came_optimizer_state(const came_optimizer* optimizer, int64_t index, came_named_tensor* state);
 /** Imports the whole state by name, in any order; options and learning rates are not part of it.
- * Unless every name, shape and dtype fits, nothing changes. */
+ * Unless every name, shape and dtype fits, nothing changes.  Codes of vectors and scalars, as older versions saved
+ * them, are read as what they stand for. */
 CAME_API came_status came_optimizer_load_state(came_optimizer* optimizer, const came_named_tensor* states,
                                                int64_t count);
 

@@ -17,7 +17,7 @@ from .arguments import real
 from .layout import Layout
 from .lender import Borrower, Lender, chosen
 from .library import loads
-from .members import COUNTER, DTYPES, Member, check_gradient, check_state, counter, spec
+from .members import COUNTER, DTYPES, Member, check_gradient, check_state, counter, spec_of
 from .state import Slot, Watch, lacking
 
 _data_ptr, _is_contiguous, _is_neg, _grad = Tensor.data_ptr, Tensor.is_contiguous, Tensor.is_neg, attrgetter("grad")
@@ -70,6 +70,7 @@ class Binding:
         kernels: bool,
     ) -> None:
         self.owner, self.members, self.options, self.kernels = owner, list(members), list(groups), kernels
+        self._owned = [member.param for member in members]
         self.params = self._read_params()
         self.device = self.params[0].device
         on_cuda = kernels and self.device.type == "cuda"
@@ -95,7 +96,7 @@ class Binding:
 
     def _read_params(self) -> List[Tensor]:
         """What kernels read and write."""
-        return [member.param for member in self.members]
+        return self._owned
 
     def _read_gradients(self) -> List[Optional[Tensor]]:
         return list(map(_grad, self.params))
@@ -106,7 +107,7 @@ class Binding:
             check_gradient(member, self.owner, member.param, member.param.grad)
 
     def _spec(self, k: int) -> native.Spec:
-        return spec(self.members[k])
+        return spec_of(self.members[k])
 
     def _bind_tensor(self, member: Member, wanted: native.State, have: Any) -> Tuple[Tensor, Tensor]:
         """The entry of a slot and what kernels read and write of it; zeros where there is none."""
@@ -318,8 +319,7 @@ class Binding:
         del kept
         for k, copy in copies:
             self.params[k].detach().copy_(copy)
-        stepped = self.params if active is None else [param for param, grad in zip(self.params, grads) if grad is not None]
-        _rise(stepped)
+        _rise(self._owned if active is None else [param for param, grad in zip(self._owned, grads) if grad is not None])
 
     def _set_rates(self, rates: Sequence[Any]) -> None:
         if self._place == native.ON_HOST or not any(isinstance(r, Tensor) and r.is_cuda for r in rates):

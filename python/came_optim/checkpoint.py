@@ -2,7 +2,7 @@
 
 torch's loading casts floating state to the parameter's dtype, which would round f32 statistics of bf16 weights, so tensors pass through
 it wrapped.  Our own checkpoints load, and those of came-pytorch, torch.optim.Adam, AdamW and transformers.Adafactor.  Older ones, too: their
-`step` is a number, and an option that they lack is what that package did, or else stays as it is.  Checkpoints of another
+`step` is a number, an option that they lack is what that package did, or else stays as it is, and moments of vectors may be codes.  Checkpoints of another
 optimizer, or without an entry, are refused.
 """
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from . import native, origin
 from .arguments import plain
 from .layout import Layout
+from .loop import codes
 from .members import check_state, counter
 from .options import from_group
 from .state import lacking
@@ -98,6 +99,8 @@ class _Loading:
                     slot[name] = counter(given, f"{owner}: step of {numbers[param]}", torch.device("cpu")).clone()
                 elif isinstance(given, Tensor):
                     slot[name] = given.to(param.device)
+            if param.ndim < 2:
+                _decode_vector(param, slot)
         for group, unknown in zip(optimizer.param_groups, self._unknown):
             group.update(plain(optimizer.algorithm, optimizer._all_fields(), {n: group[n] for n in optimizer.defaults}, {}))
             optimizer._check_own(group)
@@ -105,6 +108,18 @@ class _Loading:
                 _choose_view(optimizer, group)
             made_with = {**group, **{name: value for name, value in _ADDING.items() if name in unknown}}
             _check_complete(optimizer, made_with, numbers)
+
+
+def _decode_vector(param: Tensor, slot: Dict[str, Any]) -> None:
+    """Moments of vectors and scalars were codes in older checkpoints, as those of matrices are: takes what they stand for."""
+    for name in ("exp_avg", "exp_avg_sq"):
+        code, scale = slot.get(name), slot.get(name + "_scale")
+        if not isinstance(code, Tensor) or not isinstance(scale, Tensor):
+            continue
+        values = codes.decode_list(code, scale, param.numel(), second=name == "exp_avg_sq")
+        if values is not None:
+            slot[name] = values.reshape(param.shape)
+            del slot[name + "_scale"]
 
 
 def _check_complete(optimizer: "Optimizer", group: Dict[str, Any], numbers: Dict[Tensor, Any]) -> None:

@@ -122,8 +122,8 @@ def estimate(
 
     >>> print(estimate([(1024, 4096), (4096,)], ["came", "adamw"], momentum_dtype="int8", device="cpu"))
     optimizer  parameters  gradients      state   workspace       peak  B/param
-    came        16.02 MiB  16.02 MiB   4.18 MiB  144.38 KiB   4.32 MiB     1.08
-    adamw       16.02 MiB  16.02 MiB  20.14 MiB        64 B  20.14 MiB     5.03
+    came        16.02 MiB  16.02 MiB   4.20 MiB  144.38 KiB   4.34 MiB     1.08
+    adamw       16.02 MiB  16.02 MiB  20.16 MiB        64 B  20.16 MiB     5.03
     """
     several = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     chosen = list(native.ALGORITHMS) if optimizer is None else several

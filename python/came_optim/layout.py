@@ -161,6 +161,7 @@ class _Tensor:
         self.dtype = _FLOATS[spec.dtype]
         self.statistics = "float64" if self.dtype == "f64" else "float32"
         self.factored = self.algorithm in _FACTORED and len(spec.shape) > 1
+        self.may_have_codes = len(spec.shape) > 1  # vectors are a thousandth of a model, and their shards do not fall on blocks
         self.batch, self.rows, self.cols, self.last_two = self._choose_view()
         self.states: List[Tuple[str, Tuple[int, ...], str, Tuple[int, ...]]] = []
         self._check_epsilons()
@@ -193,8 +194,9 @@ class _Tensor:
         if o.beta1 > 0 or algorithm not in ("adafactor", "sm3"):
             self._add_momentum()
         if algorithm in _ELEMENTWISE:
-            self._add("exp_avg_sq", self.shape, "uint8" if o.second_moment_dtype else self.statistics)
-            if o.second_moment_dtype:
+            codes = o.second_moment_dtype and self.may_have_codes
+            self._add("exp_avg_sq", self.shape, "uint8" if codes else self.statistics)
+            if codes:
                 self._add("exp_avg_sq_scale", self._per_row(_BLOCK), "float32", self._row_dims())
             return
         prefix = "accumulator" if algorithm == "sm3" else "exp_avg_sq"
@@ -214,19 +216,17 @@ class _Tensor:
         kind = _DTYPE_NAMES[self.o.momentum_dtype]
         if kind == "f64" and self.dtype != "f64":
             raise ValueError(f"{self.label}: momentum_dtype is f64 for a {self.dtype} parameter, expected another type")
-        if kind in ("int8", "int4"):
+        if kind in ("int8", "int4") and self.may_have_codes:
             self._add("exp_avg", *((self.shape, "int8") if kind == "int8" else (self._per_row(2), "uint8", self._row_dims())))
             self._add("exp_avg_scale", self._per_row(_BLOCK), "float32", self._row_dims())
             return
-        stored = {"default": self.statistics, "f64": "float64", "f32": "float32", "bf16": "bfloat16"}
-        self._add("exp_avg", self.shape, stored[kind])
+        stored = {"f64": "float64", "f32": "float32", "bf16": "bfloat16"}
+        self._add("exp_avg", self.shape, stored.get(kind, self.statistics))
 
     def _per_row(self, columns: int) -> Tuple[int, ...]:
         """The shape of one element for so many columns of each row."""
         pieces = -(-self.cols // columns)
-        if self.last_two:
-            return (*self.shape[:-1], pieces)
-        return (pieces,) if len(self.shape) < 2 else (self.rows, pieces)
+        return (*self.shape[:-1], pieces) if self.last_two else (self.rows, pieces)
 
     def _row_dims(self) -> Tuple[int, ...]:
         """Which dimensions of such a shape are which of the parameter."""

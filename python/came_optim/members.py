@@ -26,7 +26,7 @@ class Member(NamedTuple):
         return f"parameter {self.id}" + (f" '{self.name}'" if self.name else "")
 
 
-def spec(member: Member) -> native.Spec:
+def spec_of(member: Member) -> native.Spec:
     """A parameter as libcame sees it."""
     param, grad = member.param, member.param.grad
     for what, tensor in (("parameter", param), ("gradient", grad)):

@@ -25,23 +25,24 @@ CAME_HOST_DEVICE inline bool anchors_value(double rate) {
   return (bits >> 63) != 0;
 }
 
-/// Squares of gradients over row averages are added up times this factor squared: a quotient that a step must not miss
-/// is then a normal number of f32, and sums stay below its largest one.  docs/numerics.md, "Ranges".
+/// Squares of gradients over row averages are added up times this multiplier squared: a quotient that a step must not
+/// miss is then a normal number of f32, and sums stay below its largest one.  docs/numerics.md, "Ranges".
 inline constexpr double kWeightScale = 0x1p32;
 inline constexpr double kWeightUnscale = 1 / (kWeightScale * kWeightScale);
 
-/// The factor of a row in the type it is used in.  A finite one beyond f32 becomes f32's largest number: infinity times
-/// a gradient of 0 would be NaN.
+/// The multiplier of a row in the type it is used in.  A finite one beyond f32 becomes f32's largest number: infinity
+/// times a gradient of 0 would be NaN.
 template <class T>
-CAME_HOST_DEVICE inline T row_factor_as(double factor) {
-  if constexpr (sizeof(T) == sizeof(double)) return factor;
-  const double size = fabs(factor);
-  return static_cast<T>(size > FLT_MAX && size <= DBL_MAX ? copysign(static_cast<double>(FLT_MAX), factor) : factor);
+CAME_HOST_DEVICE inline T row_multiplier_as(double multiplier) {
+  if constexpr (sizeof(T) == sizeof(double)) return multiplier;
+  const double size = fabs(multiplier);
+  return static_cast<T>(size > FLT_MAX && size <= DBL_MAX ? copysign(static_cast<double>(FLT_MAX), multiplier)
+                                                          : multiplier);
 }
 
-/// The same of a factor that was computed in f32 and is finite in f64 if `mean`, the mean of the row averages, is.
-CAME_HOST_DEVICE inline float row_factor_as_f32(float factor, double mean) {
-  return fabsf(factor) > FLT_MAX && mean <= FLT_MAX ? copysignf(FLT_MAX, factor) : factor;
+/// The same of a multiplier that was computed in f32 and is finite in f64 if `mean`, the mean of the row averages, is.
+CAME_HOST_DEVICE inline float row_multiplier_as_f32(float multiplier, double mean) {
+  return fabsf(multiplier) > FLT_MAX && mean <= FLT_MAX ? copysignf(FLT_MAX, multiplier) : multiplier;
 }
 
 /// Whether a sum of at most 2^10 squares in f32 has lost none to underflow or overflow that it must not lose.  What

@@ -21,12 +21,12 @@ inline constexpr int kLevelsInt4 = 7;
 CAME_HOST_DEVICE inline float usable_scale(float largest) { return largest < 0x1p-110F ? 0.0F : largest; }
 
 /// What magnitudes are multiplied with to be compared with squares of codes.
-CAME_HOST_DEVICE inline float code_factor(float scale, int levels) {
+CAME_HOST_DEVICE inline float code_multiplier(float scale, int levels) {
   return static_cast<float>(levels * levels) / scale;
 }
 
-/// The code of a magnitude times code_factor, given its root.  Any root that is right to a few units in the last place
-/// gives the same code: the comparison decides.
+/// The code of a magnitude times code_multiplier, given its root.  Any root that is right to a few units in the last
+/// place gives the same code: the comparison decides.
 CAME_HOST_DEVICE inline int code_of(float squares, float root, int levels) {
   const auto most = static_cast<float>(levels);
   const int code = static_cast<int>(root < most ? root : most);
@@ -38,7 +38,7 @@ CAME_HOST_DEVICE inline int code_of(float squares, float root, int levels) {
 /// The code whose value is nearest to m; scale is the largest magnitude of the block, 0 for a block of zeros.
 CAME_HOST_DEVICE inline int encode(float m, float scale, int levels) {
   if (!(scale > 0.0F)) return 0;
-  const float squares = fabsf(m) * code_factor(scale, levels);
+  const float squares = fabsf(m) * code_multiplier(scale, levels);
   const int code = code_of(squares, sqrtf(squares), levels);
   return m < 0.0F ? -code : code;
 }

@@ -7,6 +7,7 @@
 
 #include "core/dtype.hpp"
 #include "core/message.hpp"
+#include "core/optimizers/descriptor.hpp"
 #include "core/options.hpp"
 #include "core/step.hpp"
 
@@ -68,7 +69,7 @@ bool check_ids(const Plan& plan) {
     const came_options& o = plan.options(t);
     const bool narrow = t.dtype == DType::bf16 || t.dtype == DType::f16 || o.momentum_dtype == CAME_DTYPE_BF16;
     // The codes of a second moment are always drawn.
-    if ((o.stochastic_rounding == 0 || !narrow) && o.second_moment_dtype != CAME_DTYPE_I8) continue;
+    if ((o.stochastic_rounding == 0 || !narrow) && !has_codes(o.second_moment_dtype, t)) continue;
     const auto [user, first] = rounded.emplace(t.id, &t);
     if (!first) {
       invalid(t.label, ": id is ", t.id, " as that of ", user->second->label,

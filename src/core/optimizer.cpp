@@ -12,6 +12,7 @@
 #include "core/dtype.hpp"
 #include "core/fit.hpp"
 #include "core/message.hpp"
+#include "core/old_state.hpp"
 #include "core/step.hpp"
 
 namespace came::core {
@@ -166,7 +167,9 @@ std::vector<size_t> Optimizer::match(const std::vector<NamedTensor>& states) con
   return places;
 }
 
-void Optimizer::load_state(const std::vector<NamedTensor>& states) {
+void Optimizer::load_state(const std::vector<NamedTensor>& saved) {
+  const LoadedState loaded = decode_vectors(plan_, saved);
+  const std::vector<NamedTensor>& states = loaded.tensors;
   const std::vector<size_t> places = match(states);
   for (size_t k = 0; k < states.size(); ++k) {
     const came_tensor& own = exports_[places[k]].tensor;

@@ -21,7 +21,7 @@ class Optimizer {
   void set_options(int32_t group, const came_options& options);
   void set_lr(int32_t group, double lr);
   /// Copies the whole state in; throws before it changes anything.
-  void load_state(const std::vector<NamedTensor>& states);
+  void load_state(const std::vector<NamedTensor>& saved);
 
   [[nodiscard]] const came_memory& memory() const { return plan_.memory; }
   [[nodiscard]] const std::vector<NamedTensor>& exports() const { return exports_; }

@@ -116,7 +116,7 @@ Owner choose_owner(const Tensor& t) {
 
 /// Which ranks need the vectors and scalars of a tensor's matrices.
 int32_t matrix_group_of(const Tensor& t, const Shard& shard) {
-  if (!t.block_per_matrix() || !t.local.splits_batch) return t.reduce_group;
+  if (!t.set_per_matrix() || !t.local.splits_batch) return t.reduce_group;
   if (!t.local.splits_rows && !t.local.splits_cols) return kAlone;
   check_group(shard.matrix_group, "matrix_group", t.label);
   if (shard.matrix_group == shard.reduce_group) {
@@ -176,7 +176,7 @@ void add_slot(Tensor& t, int32_t group, int64_t& offset) {
     int64_t matrix = checked_product(shape.rows, t.view.rows, t.label);
     checked_add(matrix, checked_product(shape.cols, t.view.cols, t.label), t.label);
     checked_add(matrix, shape.scalars, t.label);
-    checked_add(offset, checked_product(t.local_blocks(), matrix, t.label), t.label);
+    checked_add(offset, checked_product(t.local_sets(), matrix, t.label), t.label);
   }
   if ((t.sharded ? t.reduce_group : kAlone) == group) {
     slot.totals = offset;
@@ -253,7 +253,7 @@ Plan make_plan(const std::vector<came_options>& groups, const std::vector<Tensor
     t.first_state = plan.state_count;
     t.first_matrix_scalars = matrix_scalars;
     plan.state_count += static_cast<int64_t>(t.states.size());
-    matrix_scalars += t.local_blocks();
+    matrix_scalars += t.local_sets();
     plan.sharded = plan.sharded || t.sharded;
     checked_add(plan.memory.parameter_bytes, t.local_elements * element_size(t.dtype), t.label);
     checked_add(plan.memory.gradient_bytes, t.local_elements * element_size(t.grad_dtype), t.label);

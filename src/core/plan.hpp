@@ -37,7 +37,7 @@ struct State {
 /// Where the results of one phase for one tensor lie in the reduction buffer.
 struct Slot {
   ReductionShape shape;
-  int64_t offset = 0;  ///< Vectors and scalars, in doubles from the start of the buffer: local_blocks() sets.
+  int64_t offset = 0;  ///< Vectors and scalars, in doubles from the start of the buffer: local_sets() sets.
   int64_t totals = 0;  ///< Totals, likewise: total_blocks() sets.
 };
 
@@ -65,17 +65,17 @@ struct Tensor {
   Local local;
   std::vector<State> states;
   int64_t first_state = 0;           ///< Index of states[0] among all states of the plan.
-  int64_t first_matrix_scalars = 0;  ///< Where its matrix scalars begin among those of the plan: local_blocks().
+  int64_t first_matrix_scalars = 0;  ///< Where its matrix scalars begin among those of the plan: local_sets().
   int64_t presence = 0;              ///< Sharded: where "has a gradient" lies in the reduction buffer.
   int64_t column_multipliers = 0;    ///< Where a number per column and local matrix lies in the workspace, in doubles.
   std::vector<Slot> slots;           ///< One per phase.
   Range tiles;                       ///< Among those of the plan: matrix by matrix, rows first.
 
-  [[nodiscard]] bool block_per_matrix() const { return factored && owner != Owner::matrix; }
+  [[nodiscard]] bool set_per_matrix() const { return factored && owner != Owner::matrix; }
   /// Local matrices with reductions and scalars of their own: as many as there are, or one for all.
-  [[nodiscard]] int64_t local_blocks() const { return block_per_matrix() ? local.batch.count : 1; }
+  [[nodiscard]] int64_t local_sets() const { return set_per_matrix() ? local.batch.count : 1; }
   /// Sets of totals: what is not sharded is added up matrix by matrix, and then over all tensors.
-  [[nodiscard]] int64_t total_blocks() const { return sharded ? 1 : local_blocks(); }
+  [[nodiscard]] int64_t total_blocks() const { return sharded ? 1 : local_sets(); }
 };
 
 /// A rectangle of one matrix, or several whole ones, in the rank's own numbers.

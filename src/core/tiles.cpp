@@ -102,7 +102,9 @@ void add_tiles(Plan& plan, int64_t index, const Tiling& of_backend, int64_t& wor
   t.tiles = {static_cast<int64_t>(plan.tiles.size()), 0};
   if (t.local_elements == 0) return;
   const Local& all = t.local;
-  const int64_t cols = cols_of_tile(t, tiling, has_codes(plan.options(t)));
+  const came_options& o = plan.options(t);
+  const bool codes = has_codes(o.momentum_dtype, t) || has_codes(o.second_moment_dtype, t);
+  const int64_t cols = cols_of_tile(t, tiling, codes);
   const int64_t rows = rows_of_tile(t, tiling, cols);
   const int64_t batch = matrices_of_tile(t, tiling, rows, cols);
 

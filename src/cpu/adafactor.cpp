@@ -146,7 +146,7 @@ template <class T>
 void finish_as(const Subject& s, PhaseKind done) {
   if (done == PhaseKind::statistics) {
     Update<T>(s, beta2(s)).finish_statistics();
-    for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.matrix_scalars(b).rate = rate(s);
+    for (int64_t b = 0; b < s.t.local_sets(); ++b) s.matrix_scalars(b).rate = rate(s);
   }
   if (done == PhaseKind::rms) Update<T>(s, beta2(s)).finish_rms();
   if (done == PhaseKind::momentum) finish_agreement(s, PhaseKind::momentum);

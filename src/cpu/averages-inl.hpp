@@ -65,7 +65,7 @@ struct Averages {
       HWY_ALIGN T multipliers[kChunk];
       const T* r = row + s.row_at(b, first);
       for (int64_t k = 0; k < n; ++k)
-        multipliers[k] = algorithms::row_factor_as<T>(multiplier / std::sqrt(static_cast<double>(r[k])));
+        multipliers[k] = algorithms::row_multiplier_as<T>(multiplier / std::sqrt(static_cast<double>(r[k])));
       for (int64_t k = 0; k < n; ++k) f(first + k, multipliers[k]);
     });
   }
@@ -109,29 +109,29 @@ struct Averages {
            (1 - beta) * (total / (n * static_cast<double>(s.t.view.cols)) + eps);
   }
 
-  /// Visits a tile panel by panel with visit(panel, multipliers, row_done): `multipliers` are the reciprocal roots of
-  /// `by`'s columns, and visit calls row_done(i, sum) with the sum of x over each row of the panel and leaves those
+  /// Goes through a tile panel by panel with use(panel, multipliers, row_done): `multipliers` are the reciprocal roots
+  /// of `by`'s columns, and use calls row_done(i, sum) with the sum of x over each row of the panel and leaves those
   /// over the columns in panel.sums.  Averages over what the worker owns are finished at once, sums for others go to
   /// the tile's partials.
-  template <class Visit>
-  HWY_INLINE void accumulate(const Tile& tile, const Averages& by, const Visit& visit) const {
+  template <class Use>
+  HWY_INLINE void accumulate(const Tile& tile, const Averages& by, const Use& use) const {
     const Partials<T> out = s.partials<T>(phase, tile);
     const int64_t b = tile.batch.begin;  // the only one, unless the worker owns whole matrices
     switch (s.t.owner) {
       case Owner::rows:
-        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_multipliers<T>(b),
-              [&](int64_t i, double sum) {
-                average_row(b, i, sum);
-                out.scalars[core::kRowAverages] += static_cast<double>(row[s.row_at(b, i)]);
-              });
+        use(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_multipliers<T>(b),
+            [&](int64_t i, double sum) {
+              average_row(b, i, sum);
+              out.scalars[core::kRowAverages] += static_cast<double>(row[s.row_at(b, i)]);
+            });
         break;
       case Owner::columns:
         for_chunks(tile.cols, [&](int64_t j, int64_t n) {
           HWY_ALIGN T sums[kChunk] = {};
           HWY_ALIGN T roots[kChunk];
           by.inverse_roots(b, {j, n}, roots);
-          visit(Panel<T>{b, tile.rows, {j, n}, sums}, roots,
-                [&](int64_t i, double sum) { out.row(core::kSums)[i - tile.rows.begin] += static_cast<T>(sum); });
+          use(Panel<T>{b, tile.rows, {j, n}, sums}, roots,
+              [&](int64_t i, double sum) { out.row(core::kSums)[i - tile.rows.begin] += static_cast<T>(sum); });
           average_cols(b, {j, n}, sums);
         });
         break;
@@ -141,17 +141,17 @@ struct Averages {
           HWY_ALIGN T roots[kSmall];
           std::fill_n(sums, tile.cols.count, T{0});
           by.inverse_roots(whole, tile.cols, roots);
-          visit(Panel<T>{whole, tile.rows, tile.cols, sums}, roots,
-                [&](int64_t i, double sum) { average_row(whole, i, sum); });
+          use(Panel<T>{whole, tile.rows, tile.cols, sums}, roots,
+              [&](int64_t i, double sum) { average_row(whole, i, sum); });
           average_cols(whole, tile.cols, sums);
         }
         break;
       case Owner::none:
-        visit(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_multipliers<T>(b) + tile.cols.begin,
-              [&](int64_t i, double sum) {
-                out.row(core::kSums)[i - tile.rows.begin] = static_cast<T>(sum);
-                add_share(out, b, i, tile.cols.count);
-              });
+        use(Panel<T>{b, tile.rows, tile.cols, out.col(core::kSums)}, s.column_multipliers<T>(b) + tile.cols.begin,
+            [&](int64_t i, double sum) {
+              out.row(core::kSums)[i - tile.rows.begin] = static_cast<T>(sum);
+              add_share(out, b, i, tile.cols.count);
+            });
         break;
     }
   }

@@ -137,7 +137,7 @@ void run_momentum(const Subject& s, const Tile& tile) {
 template <class T>
 void finish_momentum(const Subject& s) {
   const double correction = s.o.bias_correction != 0 ? algorithms::bias_correction(s.o.beta3, s.count) : 1.0;
-  for (int64_t b = 0; b < s.t.local_blocks(); ++b) {
+  for (int64_t b = 0; b < s.t.local_sets(); ++b) {
     const double mean = s.t.factored ? instability<T>(s).finish(b) : 1.0;
     s.matrix_scalars(b).confidence = std::sqrt(mean * correction);
   }
@@ -208,7 +208,8 @@ void run_apply(const Subject& s, const Tile& tile) {
         constexpr size_t R = decltype(count)::value;
         std::array<T, R> of_rows;
         for (size_t r = 0; r < R; ++r) {
-          of_rows[r] = algorithms::row_factor_as<T>(multiplier * averages.inverse_root(b, i + static_cast<int64_t>(r)));
+          of_rows[r] =
+              algorithms::row_multiplier_as<T>(multiplier * averages.inverse_root(b, i + static_cast<int64_t>(r)));
         }
         for_chunks(cols, [&](int64_t j, int64_t n) {
           apply_rows<T, R>(s, b, i, j, n, of_rows, col_multipliers + (j - cols.begin));

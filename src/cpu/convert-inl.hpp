@@ -156,7 +156,7 @@ HWY_INLINE void encode_block(const float* values, size_t n, float scale, int lev
     return;
   }
   const VecF most = set(static_cast<float>(levels));
-  const VecF multiplier = set(algorithms::code_factor(scale, levels));
+  const VecF multiplier = set(algorithms::code_multiplier(scale, levels));
   for_lanes<float>(n, [&](size_t j, auto at) CAME_LANES {
     const VecF m = at.load(values + j);
     const VecF squares = hn::Mul(hn::Abs(m), multiplier);

@@ -72,7 +72,7 @@ void finish_as(const Subject& s, PhaseKind done) {
   if (done != PhaseKind::moments) return;
   const double ratio = algorithms::trust_ratio(s.total(PhaseKind::moments, core::kLambParameterSquares),
                                                s.total(PhaseKind::moments, core::kLambUpdateSquares));
-  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.matrix_scalars(b).direction = ratio;
+  for (int64_t b = 0; b < s.t.local_sets(); ++b) s.matrix_scalars(b).direction = ratio;
 }
 
 }  // namespace

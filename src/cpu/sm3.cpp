@@ -109,7 +109,7 @@ void run_cover(const Subject& s, const Tile& tile) {
 /// The covers of the next step are the maxima of this one: (26).
 template <class T>
 void finish_cover(const Subject& s) {
-  if (!s.t.block_per_matrix()) return;  // stored already
+  if (!s.t.set_per_matrix()) return;  // stored already
   double most[kChunk];
   const auto copy_axis = [&](Axis axis, int64_t b, int64_t count, T* to) {
     for_chunks({0, count}, [&](int64_t k, int64_t n) {

@@ -75,7 +75,7 @@ template <class T>
 void Subject::write_matrices_as(PhaseKind phase) const {
   const core::ReductionShape& shape = slot(phase).shape;
   double* into = slot_data(phase);
-  for (int64_t b = 0; b < t.local_blocks(); ++b) {
+  for (int64_t b = 0; b < t.local_sets(); ++b) {
     // The slot counts rows and columns of the whole tensor, the partials those of this rank.
     for (int64_t v = 0; v < shape.rows; ++v, into += t.view.rows) {
       reduce_tiles<T>(phase, Axis::rows, v, b, {0, t.local.rows.count}, into + t.local.rows.begin);
@@ -89,7 +89,7 @@ void Subject::write_matrices_as(PhaseKind phase) const {
 
 void Subject::write_slot(PhaseKind phase) const {
   const core::ReductionShape& shape = slot(phase).shape;
-  std::fill_n(slot_data(phase), t.local_blocks() * shape.matrix_size(t.view.rows, t.view.cols), 0.0);
+  std::fill_n(slot_data(phase), t.local_sets() * shape.matrix_size(t.view.rows, t.view.cols), 0.0);
   if (core::statistics_dtype(t) == DType::f64) {
     write_matrices_as<double>(phase);
   } else {
@@ -116,7 +116,7 @@ void finish_agreement(const Subject& s, PhaseKind phase) {
     const double count = s.total(phase, core::agreement_scalar(s.shape(phase)));
     multiplier = algorithms::cautious_multiplier(s.elements(), count);
   }
-  for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.matrix_scalars(b).direction = multiplier;
+  for (int64_t b = 0; b < s.t.local_sets(); ++b) s.matrix_scalars(b).direction = multiplier;
 }
 
 }  // namespace came::cpu

@@ -80,7 +80,7 @@ class Subject {
   [[nodiscard]] int64_t col_at(int64_t b, int64_t j) const { return b * t.local.cols.count + j; }
   [[nodiscard]] double elements() const { return static_cast<double>(t.view.elements()); }
 
-  [[nodiscard]] MatrixScalars& matrix_scalars(int64_t b) const { return matrix_scalars_[t.block_per_matrix() ? b : 0]; }
+  [[nodiscard]] MatrixScalars& matrix_scalars(int64_t b) const { return matrix_scalars_[t.set_per_matrix() ? b : 0]; }
 
   template <class T>
   [[nodiscard]] Partials<T> partials(PhaseKind phase, const Tile& tile) const {
@@ -123,7 +123,7 @@ class Subject {
     return static_cast<double*>(step_.reductions) + slot(phase).totals;
   }
   [[nodiscard]] Range tiles_of(int64_t b) const {
-    if (!t.block_per_matrix() || t.tiles.count == 0) return t.tiles;
+    if (!t.set_per_matrix() || t.tiles.count == 0) return t.tiles;
     const int64_t each = t.tiles.count / t.local.batch.count;
     return {t.tiles.begin + b * each, each};
   }

@@ -56,13 +56,13 @@ class Update {
 
   inline void finish_statistics() const {
     double sum_of_squares = 0;
-    for (int64_t b = 0; b < s.t.local_blocks(); ++b) {
+    for (int64_t b = 0; b < s.t.local_sets(); ++b) {
       const double mean = s.t.factored ? averages.finish(b) : 1.0;
       s.matrix_scalars(b).update = std::sqrt(mean);
-      if (s.t.block_per_matrix() && s.t.owner != Owner::none) sum_of_squares += mean * weighted_sum(b);
+      if (s.t.set_per_matrix() && s.t.owner != Owner::none) sum_of_squares += mean * weighted_sum(b);
     }
     if (needs_rms_phase()) return;
-    clip(s.t.block_per_matrix() ? sum_of_squares : s.total(PhaseKind::statistics, core::kUpdateSquares));
+    clip(s.t.set_per_matrix() ? sum_of_squares : s.total(PhaseKind::statistics, core::kUpdateSquares));
   }
 
   /// Where a worker owns neither rows nor columns, the RMS takes a pass of its own.
@@ -91,7 +91,8 @@ class Update {
   /// What the gradients of row i are multiplied with, beside the column's reciprocal root, to give the clipped update.
   /// `own` is averages.own_root(b).
   [[nodiscard]] HWY_INLINE T row_multiplier(int64_t b, int64_t i, double own = 1) const {
-    return algorithms::row_factor_as<T>(s.multiplier * own * s.matrix_scalars(b).update * averages.inverse_root(b, i));
+    return algorithms::row_multiplier_as<T>(s.multiplier * own * s.matrix_scalars(b).update *
+                                            averages.inverse_root(b, i));
   }
 
   /// What the gradients of an unfactored tensor are multiplied with before they enter its update.
@@ -291,7 +292,7 @@ class Update {
 
   inline void clip(double sum_of_squares) const {
     const double ratio = algorithms::clipping_ratio(std::sqrt(sum_of_squares / s.elements()), s.o.clip_threshold);
-    for (int64_t b = 0; b < s.t.local_blocks(); ++b) s.matrix_scalars(b).update /= ratio;
+    for (int64_t b = 0; b < s.t.local_sets(); ++b) s.matrix_scalars(b).update /= ratio;
   }
 };
 

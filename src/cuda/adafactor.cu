@@ -1,5 +1,5 @@
 // Adafactor: docs/algorithms.md, equations (5) to (8) and (14) to (17).
-// Two visits; bytes per parameter: statistics G, apply G + 2M + 2P.  `cautious` makes it three.
+// Two passes; bytes per parameter: statistics G, apply G + 2M + 2P.  `cautious` makes it three.
 #include <type_traits>
 
 #include "cuda/device/launch.cuh"
@@ -21,14 +21,14 @@ struct Direction {
 
   __device__ Direction(const Subject<T>& subject, int64_t b)
       : s(subject), param(subject.param(b)), momentum(subject.momentum(b)) {
-    const double alpha = s.derived(b).rate;
+    const double alpha = s.matrix_scalars(b).rate;
     const bool in_momentum = s.o.lr_in_momentum != 0;
     cautious = !K::kPlain && s.o.cautious != 0;
     applies = s.a.phase_kind == PhaseKind::apply;
     blends = momentum && (!applies || s.a.split == 0);
     rate = static_cast<T>(algorithms::rate_of(s.o.beta1));
     into = static_cast<T>(in_momentum ? alpha : 1.0);
-    step = static_cast<T>((in_momentum ? 1.0 : alpha) * (cautious ? s.derived(b).direction : 1.0));
+    step = static_cast<T>((in_momentum ? 1.0 : alpha) * (cautious ? s.matrix_scalars(b).direction : 1.0));
     if (!momentum) step = static_cast<T>(alpha);
     decay = static_cast<T>(alpha * s.o.weight_decay);
     sign = s.sign();
@@ -71,10 +71,10 @@ struct Direction {
   }
 };
 
-template <class K, int Threads, class ColFactor>
+template <class K, int Threads, class ColMultiplier>
 CAME_MAIN_ROUTE void direct_panel(const Team<Threads>& team, const Subject<typename K::T>& s,
                                   Shelf<typename K::T, Threads>& shelf, const Part& part, int64_t b, double own,
-                                  const ColFactor& col_factor, int& agreements) {
+                                  const ColMultiplier& col_multiplier, int& agreements) {
   using T = typename K::T;
   constexpr int N = K::N;
   constexpr int R = !K::kPlain ? 1 : std::is_same_v<typename K::Param, F32> ? 2 : 4;
@@ -87,7 +87,7 @@ CAME_MAIN_ROUTE void direct_panel(const Team<Threads>& team, const Subject<typen
   };
   for_panel<K, R>(
       team, s, shelf, b, Range{part.row, part.rows}, Range{part.col, part.cols},
-      [&](int64_t i) { return update.row_factor(b, i, own); }, col_factor,
+      [&](int64_t i) { return update.row_multiplier(b, i, own); }, col_multiplier,
       [&](const typename K::At& w) {
         Raw raw{K::Param::template load<N>(grad, w), {}};
         direct.load(w, raw.rest);
@@ -106,7 +106,7 @@ CAME_MAIN_ROUTE void direct_panel(const Team<Threads>& team, const Subject<typen
 template <class K>
 CAME_MAIN_ROUTE void direct_rows(const Subject<typename K::T>& s, const Part& part, int& agreements) {
   using T = typename K::T;
-  const T* roots = s.column_factors(part.batch);
+  const T* roots = s.column_multipliers(part.batch);
   direct_panel<K>(
       Team<kNarrow>(), s, shelves<T, kNarrow>().block, part, part.batch, 1.0, [&](int64_t j) { return roots[j]; },
       agreements);
@@ -117,8 +117,8 @@ CAME_ROUTE void direct_matrices(const Subject<typename K::T>& s, const Part& par
   const Update<typename K::T> update(s);
   for_matrices<kNarrow>(s, part, [&](const auto& team, auto& shelf, typename K::T*, int64_t b) {
     direct_panel<K>(
-        team, s, shelf, part, b, update.factors.own_root(team, b),
-        [&](int64_t j) { return update.factors.col_root(b, j); }, agreements);
+        team, s, shelf, part, b, update.averages.own_root(team, b),
+        [&](int64_t j) { return update.averages.col_root(b, j); }, agreements);
   });
 }
 
@@ -130,7 +130,7 @@ CAME_ROUTE void direct_elements(const Subject<typename K::T>& s, const Part& par
   const Place grad = s.grad(part.batch);
   const Direction<K> direct(s, part.batch);
   const Place full = s.full(s.t.states.full, part.batch);
-  const T factor = Update<T>(s).gradient_factor();
+  const T multiplier = Update<T>(s).gradient_multiplier();
   const T clip = Update<T>(s).full_clip();
   for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
     typename Direction<K>::Loaded raw;
@@ -141,7 +141,7 @@ CAME_ROUTE void direct_elements(const Subject<typename K::T>& s, const Part& par
     K::Param::decode(grad, K::Param::template load<N>(grad, w[0]), g);
     S::decode(full, S::template load<N>(full, w[0]), v);
 #pragma unroll
-    for (int n = 0; n < N; ++n) u[n] = Update<T>::full_update(g[n], factor, v[n], clip);
+    for (int n = 0; n < N; ++n) u[n] = Update<T>::full_update(g[n], multiplier, v[n], clip);
     direct(w[0], raw, g, u, agreements);
   });
 }
@@ -162,7 +162,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
   const Subject<T> s(a, desk, false);
   if (s.o.cautious != 0) count_agreement(team, s, agreements);
   arrive<Add>(
-      team, s, desk.part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      team, s, desk.part.batch, static_cast<const Averages<T>*>(nullptr), [](int64_t) {},
       [&] { finish_agreement(team, s, a.phase, true); });
 }
 
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kNarrow, 3) direction_kernel(const __grid_cons
   if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<T> s(a, desk, K::kPlain);
   int agreements = 0;
-  if (s.column_factors(desk.part.batch) != nullptr) {
+  if (s.column_multipliers(desk.part.batch) != nullptr) {
     direct_rows<K>(s, desk.part, agreements);
   } else {
     int counted = 0;
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   with_subject(a, blockIdx.x, [&](const auto& s) {
     const Update update(s);
     if (a.phase_kind == PhaseKind::statistics) {
-      for (int64_t b = 0; b < s.t.blocks; ++b) update.finish_block(team, a.phase, b, false);
+      for (int64_t b = 0; b < s.t.sets; ++b) update.finish_matrix(team, a.phase, b, false);
       update.finish_statistics(team, a.phase, false);
     }
     if (a.phase_kind == PhaseKind::rms) update.finish_rms(team, a.phase);
@@ -203,7 +203,7 @@ void run(const Args& args, const Launch& launch, const Queue& queue) {
   if (args.phase_kind == PhaseKind::statistics || args.phase_kind == PhaseKind::rms) {
     return run_statistics(args, launch, queue);
   }
-  with_types(launch.kind, [&](auto types) {
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     launch_parts(direction_kernel<K>, args, launch, kNarrow, sizeof(Shelves<typename K::T, kNarrow>), queue);
   });

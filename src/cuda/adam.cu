@@ -1,5 +1,5 @@
 // Adam and AdamW: docs/algorithms.md, equations (18) to (21).
-// One visit, G + 2M + 2V + 2P bytes per parameter; `cautious` makes it two.
+// One pass, G + 2M + 2V + 2P bytes per parameter; `cautious` makes it two.
 #include <type_traits>
 
 #include "cuda/device/launch.cuh"
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   const bool blends = !applies || a.split == 0;
   const bool cautious = !K::kPlain && s.o.cautious != 0;
   const bool decoupled = a.algorithm == Algorithm::adamw;
-  const Rates<T> rates(s.o, s.k, decoupled, cautious && applies ? s.derived(0).direction : 1.0);
+  const Rates<T> rates(s.o, s.k, decoupled, cautious && applies ? s.matrix_scalars(0).direction : 1.0);
   int agreements = 0;
   for_vectors<K, R>(team, s, part.batch, part, [&](const typename K::At(&w)[R]) {
     typename Moments<K>::Loaded raw[R];
@@ -60,15 +60,15 @@ __global__ void __launch_bounds__(kNarrow, 4) moments_kernel(const __grid_consta
   if (applies) return;
   if (cautious) count_agreement(team, s, agreements);
   arrive<Add>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      team, s, part.batch, static_cast<const Averages<T>*>(nullptr), [](int64_t) {},
       [&] { finish_agreement(team, s, a.phase, true); });
 }
 
-/// Threads of a block that takes a chunk: each two vectors, and no second turn.  Blocks are small and many, so that the
-/// memory always has something to do.
+/// Threads of a block that takes a chunk: each two vectors, and no second round.  Blocks are small and many, so that
+/// the memory always has something to do.
 constexpr int kOfChunk = kChunk / (2 * kColumns);
 
-/// The same, in one visit, of tensors that are taken in chunks.
+/// The same, in one pass, of tensors that are taken in chunks.
 template <class K>
 __global__ void __launch_bounds__(kOfChunk) chunk_kernel(const __grid_constant__ Args a) {
   using T = typename K::T;
@@ -119,10 +119,10 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
 }
 
 void run(const Args& args, const Launch& launch, const Queue& queue) {
-  with_types(launch.kind, [&](auto types) {
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     if constexpr (std::is_same_v<typename K::T, float>) {
-      if (launch.form == Form::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, queue);
+      if (launch.work == Work::chunks) return launch_parts(chunk_kernel<K>, args, launch, kOfChunk, 0, queue);
     }
     launch_parts(moments_kernel<K>, args, launch, kNarrow, 0, queue);
   });

@@ -1,4 +1,4 @@
-// The CUDA backend: what a call says is written into the workspace, then each phase is one launch per kind of tensor.
+// The CUDA backend: what a call says is written into the workspace, then each phase is one launch per kernel variant.
 // Everything goes through kernel arguments to the caller's stream, so that a captured graph holds all it needs; scalars
 // on the device are read when it is replayed.
 #include <cuda_runtime.h>
@@ -75,8 +75,8 @@ class Call {
     const bool vectors = whole && any_is_aligned(Way::vector);
     const bool beside = tables_.vectors_beside && any_is_aligned(Way::resident);
     args_.lets_next = vectors && beside ? 1 : 0;
-    if (ends) run_residents(whole);
-    if (vectors) run_vectors(args_, tables_.vectors, tables_.vector_count, beside, queue_);
+    const bool side_by_side = ends && run_residents(whole);
+    if (vectors) launch_vectors(beside, side_by_side);
   }
 
  private:
@@ -91,7 +91,7 @@ class Call {
   /// before, and the last one is over before anything else begins.
   void add(Launch launch, bool unaligned) {
     launch.beside = tables_.overlap && held_.count > 0;
-    if (unaligned) launch.kind = Kind::any32;
+    if (unaligned) launch.variant = Variant::any32;
     launch_held(launch.beside);
     held_ = launch;
     held_is_unaligned_ = unaligned;
@@ -113,15 +113,15 @@ class Call {
   }
   [[nodiscard]] bool any_is_aligned(Way way) const {
     int32_t count = 0;
-    for (int k = 0; k < kKinds; ++k) {
+    for (int k = 0; k < kVariants; ++k) {
       count += tables_.tensors_of[k][static_cast<int>(way)] - unaligned_of_[k][static_cast<int>(way)];
     }
     return count > 0;
   }
-  [[nodiscard]] int32_t tensors_in(const int32_t (&tensors)[kKinds][kWays], const Launch& launch) const {
-    const auto& of_kind = tensors[static_cast<int>(launch.kind)];
-    if (args_.phase_kind == PhaseKind::norm) return of_kind[0] + of_kind[1] + of_kind[2];
-    return of_kind[static_cast<int>(launch.vectors ? Way::vector : Way::phases)];
+  [[nodiscard]] int32_t tensors_in(const int32_t (&tensors)[kVariants][kWays], const Launch& launch) const {
+    const auto& of_variant = tensors[static_cast<int>(launch.variant)];
+    if (args_.phase_kind == PhaseKind::norm) return of_variant[0] + of_variant[1] + of_variant[2];
+    return of_variant[static_cast<int>(launch.vectors ? Way::vector : Way::phases)];
   }
   [[nodiscard]] bool is_unaligned(int32_t tensor) const {
     const core::Tensor& t = plan_.tensors[static_cast<size_t>(tensor)];
@@ -137,7 +137,7 @@ class Call {
     const Route& route = tables_.routes[tensor];
     if (!needs_alignment(route)) return;
     ++unaligned_;
-    ++unaligned_of_[static_cast<int>(route.kind)][static_cast<int>(route.way)];
+    ++unaligned_of_[static_cast<int>(route.variant)][static_cast<int>(route.way)];
   }
 
   void prepare() {
@@ -152,10 +152,10 @@ class Call {
     args_.soon = reinterpret_cast<const char*>(tables_.vectors);
     args_.soon_bytes = tables_.soon_bytes;
     args_.tensor_count = static_cast<int64_t>(plan_.tensors.size());
-    args_.block_count = tables_.block_count;
+    args_.set_count = tables_.set_count;
     args_.turn_count = tables_.residents == nullptr ? 0 : tables_.residents->turns();
     args_.workspace = workspace;
-    args_.derived = reinterpret_cast<Derived*>(workspace + plan_.matrix_scalars_offset);
+    args_.matrix_scalars = reinterpret_cast<MatrixScalars*>(workspace + plan_.matrix_scalars_offset);
     args_.scalars = reinterpret_cast<Scalars*>(own + room.scalars);
     args_.words = reinterpret_cast<uint64_t*>(own + room.words);
     args_.arrivals = reinterpret_cast<unsigned*>(own + room.arrivals);
@@ -171,8 +171,9 @@ class Call {
 
   /// Resident matrices take all their phases with the last one.  Phases that come one by one have work of
   /// the caller between them, which may hold part of the device: then blocks do not wait for each other.
-  void run_residents(bool whole) {
-    if (tables_.residents == nullptr) return;
+  /// Did their blocks run side by side?
+  bool run_residents(bool whole) {
+    if (tables_.residents == nullptr) return false;
     const Residents& residents = *tables_.residents;
     auto* areas = static_cast<double*>(step_.workspace);
     if (room_for_pieces(plan_, residents.floats()) > 0) {
@@ -189,8 +190,9 @@ class Call {
     run.area = residents.area;
     run.waves = residents.waves;
     for (int member = 0; unaligned_ > 0 && member < static_cast<int>(residents.members.size());) {
-      // Waves are taken as many at a time as there are teams.
-      const int count = member < residents.large ? 1 : std::min(kTeams, residents.large + residents.waves - member);
+      // As many waves at a time as are under way.
+      const int count =
+          member < residents.large ? 1 : std::min(kWavesAtOnce, residents.large + residents.waves - member);
       bool any = false;
       for (int k = member; k < member + count; ++k) {
         const std::vector<int32_t>& tensors = residents.members[static_cast<size_t>(k)];
@@ -199,7 +201,17 @@ class Call {
       if (any) run_unaligned_resident(run, member, queue_);
       member += count;
     }
-    if (any_is_aligned(Way::resident)) run_resident(run, residents.side_by_side && whole, queue_);
+    return any_is_aligned(Way::resident) && run_resident(run, residents.side_by_side && whole, queue_);
+  }
+
+  /// Blocks that share a vector wait for each other, so they must run at the same time.  They do after or beside a
+  /// cooperative launch of resident matrices, which take more room, or in one of their own.  Otherwise none are shared.
+  void launch_vectors(bool beside, bool side_by_side) {
+    const bool share = tables_.unshared_count > 0;
+    if (!share || side_by_side) return run_vectors(args_, tables_.vectors, tables_.vector_count, beside, queue_);
+    const bool together = !beside && tables_.vectors_together &&
+                          run_vectors_together(args_, tables_.vectors, tables_.vector_count, queue_);
+    if (!together) run_vectors(args_, tables_.unshared, tables_.unshared_count, beside, queue_);
   }
 
   /// A scalar: where it lies on the device, or its values after the words so far.
@@ -306,8 +318,8 @@ class Call {
   Launch held_{};
   Message message_;
   bool held_is_unaligned_ = false;
-  int32_t unaligned_ = 0;                     ///< Tensors taken by `any32` because of their addresses,
-  int32_t unaligned_of_[kKinds][kWays] = {};  ///< by how.
+  int32_t unaligned_ = 0;                        ///< Tensors taken by `any32` because of their addresses,
+  int32_t unaligned_of_[kVariants][kWays] = {};  ///< by how.
 };
 
 void run_phases(const core::Plan& plan, Range phases, const came_step& step) {
@@ -334,8 +346,9 @@ void ask_for_launches(const core::Plan& plan, const Tables& tables) {
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     args.phase_kind = plan.phases[phase].kind;
     for (Launch launch : tables.launches[phase]) {
-      for (const Kind kind : {launch.kind, launch.kind == Kind::any64 ? Kind::any64 : Kind::any32}) {
-        launch.kind = kind;
+      for (const Variant variant :
+           {launch.variant, launch.variant == Variant::any64 ? Variant::any64 : Variant::any32}) {
+        launch.variant = variant;
         (args.phase_kind == PhaseKind::norm ? run_norm : kernels.run)(args, launch, nowhere);
       }
     }

@@ -63,12 +63,12 @@ __device__ void write_sheet(const Args& a, const TensorTable& t, const came_opti
   put_state(Word::col, t.states.col);
   put_state(Word::res_row, t.states.res_row);
   put_state(Word::res_col, t.states.res_col);
-  put(Word::counter, reinterpret_cast<uint64_t>(a.arrivals + t.block));
+  put(Word::counter, reinterpret_cast<uint64_t>(a.arrivals + t.first_set));
   put(Word::rows, static_cast<uint64_t>(t.rows));
   put(Word::cols, static_cast<uint64_t>(t.cols));
   put(Word::active, s.active != 0 ? 1 : 0);
   put(Word::unaligned, s.unaligned != 0 ? 1 : 0);
-  put_number(Word::factor, s.factor);
+  put_number(Word::multiplier, s.multiplier);
   put_number(Word::lr, s.lr);
   put_number(Word::decay, s.lr * o.weight_decay);
   put_number(Word::rate1, algorithms::rate_of(o.beta1));
@@ -97,7 +97,7 @@ __device__ void write_moments_sheet(const Args& a, const TensorTable& t, const c
                            s.keys[static_cast<int>(algorithms::Stream::momentum)]},
                   .whole = static_cast<uint64_t>(row * t.whole_cols),
                   .elements = t.batch * t.rows * t.cols,
-                  .factor = static_cast<float>(s.factor),
+                  .multiplier = static_cast<float>(s.multiplier),
                   .rate1 = static_cast<float>(algorithms::rate_of(o.beta1)),
                   .rate2 = static_cast<float>(algorithms::rate_of(o.beta2)),
                   .l2 = rates.l2,
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kBegin)
   }
   const int64_t first = blockIdx.x * int64_t{kBegin} + team.rank;
   const int64_t all = gridDim.x * int64_t{kBegin};
-  // The second cache fetches at once what is looked up one after the other, here and in the launches to come.
+  // L2 fetches at once what is looked up one after the other, here and in the launches to come.
   const auto fetch = [&](const void* from, int64_t bytes) {
     for (int64_t at = first * kLine; at < bytes; at += all * kLine) fetch_ahead(static_cast<const char*>(from) + at);
   };
@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(kBegin)
     Scalars s{};
     s.lr = value_of(word, a.lr, t.group, o.lr);
     s.count = (there ? value_of(word, a.step, a.step.each != 0 ? k : 0, 0.0) : 0.0) + 1;
-    const double factor = algorithms::gradient_multiplier(scale, o.max_grad_norm, norm);
-    s.factor = o.maximize != 0 ? -factor : factor;
+    const double multiplier = algorithms::gradient_multiplier(scale, o.max_grad_norm, norm);
+    s.multiplier = o.maximize != 0 ? -multiplier : multiplier;
     const double of = power == 0 ? o.beta1 : power == 1 ? o.beta2 : power == 2 ? o.beta3 : s.count;
     const bool wanted = is_wanted(power, a.algorithm, o);
     const double correction = wanted ? 1 - pow(of, power < 3 ? s.count : o.beta2_decay) : 0.0;
@@ -207,11 +207,11 @@ __global__ void __launch_bounds__(kBegin)
     if (t.resident || t.vector) write_sheet(a, t, o, s, k, pointer);
     if (t.flat) write_moments_sheet(a, t, o, s, k, pointer, aligned);
     a.agreements[k] = 0;
-    a.arrivals[a.block_count + k] = 0;
+    a.arrivals[a.set_count + k] = 0;
     if (a.raises != 0 && a.step.each != 0 && given) raise_counter(a.step, k);
   }
   for (int64_t k = first; k < words.count; k += all) a.words[words.first + k] = words.value[k];
-  for (int64_t k = first; k < a.block_count; k += all) a.arrivals[k] = 0;
+  for (int64_t k = first; k < a.set_count; k += all) a.arrivals[k] = 0;
   for (int64_t k = first; k < a.turn_count; k += all) a.turns[k] = 0;
   if (a.raises != 0 && a.step.each == 0 && first == 0) raise_counter(a.step, 0);
 }

@@ -1,5 +1,5 @@
 // CAME, Algorithm 2 of the paper: docs/algorithms.md, equations (5) to (13).
-// Three visits; bytes per parameter: statistics G, momentum G + 2M, apply M + 2P.
+// Three passes; bytes per parameter: statistics G, momentum G + 2M, apply M + 2P.
 #include <type_traits>
 
 #include "cuda/device/confidence.cuh"
@@ -7,7 +7,7 @@
 namespace came::cuda {
 namespace {
 
-/// Rows of a panel that a thread has in flight: as many bytes for each kind.
+/// Rows of a panel that a thread has in flight: as many bytes for each variant.
 template <class K>
 constexpr int kRows = !K::kPlain                               ? 1
                       : std::is_same_v<typename K::Param, F32> ? 1
@@ -18,10 +18,10 @@ constexpr int kApplyRows = !K::kPlain                               ? 1
                                                                     : 4;
 
 /// m <- beta1 m + (1 - beta1) u : (9), and the sums of U = (u - m)^2 with the stored m : (10), for a panel of matrix b.
-template <class K, int Threads, class ColFactor, class Done>
+template <class K, int Threads, class ColMultiplier, class Done>
 CAME_MAIN_ROUTE void blend_panel(const Team<Threads>& team, const Update<typename K::T>& update,
                                  Shelf<typename K::T, Threads>& shelf, int64_t b, Range rows, Range cols, double own,
-                                 const ColFactor& col_factor, typename K::T* sums, bool fresh, int& agreements,
+                                 const ColMultiplier& col_multiplier, typename K::T* sums, bool fresh, int& agreements,
                                  const Done& done) {
   using T = typename K::T;
   constexpr int N = K::N;
@@ -36,7 +36,8 @@ CAME_MAIN_ROUTE void blend_panel(const Team<Threads>& team, const Update<typenam
     typename K::Momentum::template Raw<N> m;
   };
   reduce_panel<Add, K, kRows<K>>(
-      team, s, shelf, b, rows, cols, [&](int64_t i) { return update.row_factor(b, i, own); }, col_factor, sums, fresh,
+      team, s, shelf, b, rows, cols, [&](int64_t i) { return update.row_multiplier(b, i, own); }, col_multiplier, sums,
+      fresh,
       [&](const typename K::At& w) {
         return Raw{K::Param::template load<N>(grad, w), K::Momentum::template load<N>(momentum, w)};
       },
@@ -71,11 +72,11 @@ CAME_MAIN_ROUTE void blend_rows(const Subject<typename K::T>& s, const Part& par
   constexpr int64_t kSegment = Shelf<T, kWide>::kSegment;
   const Team<kWide> team;
   const Update<T> update(s);
-  const Factors<T> factors = instability(s);
+  const Averages<T> averages = instability(s);
   Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
   const int64_t b = part.batch;
   T* sums = s.cols(part, s.a.phase, core::kInstability + part.half);
-  const T* roots = s.column_factors(b);
+  const T* roots = s.column_multipliers(b);
   for (int64_t first = 0; first < part.rows; first += kSegment) {
     const Range segment{part.row + first, part.rows - first < kSegment ? part.rows - first : kSegment};
     blend_panel<K>(
@@ -86,7 +87,7 @@ CAME_MAIN_ROUTE void blend_rows(const Subject<typename K::T>& s, const Part& par
           so_far = begins ? total : so_far + total;
         });
     for (int64_t i = team.rank; i < segment.count; i += kWide) {
-      factors.average_row(b, segment.begin + i, shelf.total[i]);
+      averages.average_row(b, segment.begin + i, shelf.total[i]);
     }
   }
 }
@@ -96,23 +97,23 @@ template <class K>
 CAME_ROUTE void blend_matrices(const Subject<typename K::T>& s, const Part& part, int& agreements) {
   using T = typename K::T;
   const Update<T> update(s);
-  const Factors<T> factors = instability(s);
+  const Averages<T> averages = instability(s);
   for_matrices<kWide>(s, part, [&](const auto& team, auto& shelf, T* columns, int64_t b) {
     constexpr int kThreads = std::decay_t<decltype(team)>::kThreads;
     const bool once = s.t.cols <= static_cast<int64_t>(kThreads) * K::N;
     blend_panel<K>(
-        team, update, shelf, b, {0, s.t.rows}, {0, s.t.cols}, update.factors.own_root(team, b),
-        [&](int64_t j) { return update.factors.col_root(b, j); }, columns, true, agreements,
+        team, update, shelf, b, {0, s.t.rows}, {0, s.t.cols}, update.averages.own_root(team, b),
+        [&](int64_t j) { return update.averages.col_root(b, j); }, columns, true, agreements,
         [&](int64_t i, double total, bool first) {
           if (once) {
-            factors.average_row(b, i, total);
+            averages.average_row(b, i, total);
           } else {
             shelf.total[i] = first ? total : shelf.total[i] + total;
           }
         });
-    for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) factors.average_row(b, i, shelf.total[i]);
+    for (int64_t i = team.rank; !once && i < s.t.rows; i += kThreads) averages.average_row(b, i, shelf.total[i]);
     for (int64_t j = team.rank; j < s.t.cols; j += kThreads) {
-      factors.average_col(b, j, static_cast<double>(columns[j]));
+      averages.average_col(b, j, static_cast<double>(columns[j]));
     }
     team.sync();
   });
@@ -124,7 +125,7 @@ CAME_ROUTE void blend_columns(const Subject<typename K::T>& s, const Part& part,
   using T = typename K::T;
   const Team<kWide> team;
   const Update<T> update(s);
-  const Factors<T> factors = instability(s);
+  const Averages<T> averages = instability(s);
   Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
   T* columns = reinterpret_cast<T*>(&shelves<T, kWide>() + 1);
   const bool owned = s.t.owner == Owner::columns;
@@ -136,11 +137,11 @@ CAME_ROUTE void blend_columns(const Subject<typename K::T>& s, const Part& part,
     const Range strip{part.col + j, part.cols - j < width ? part.cols - j : width};
     blend_panel<K>(
         team, update, shelf, part.batch, {part.row, part.rows}, strip, 1.0,
-        [&](int64_t col) { return update.factors.col_root(part.batch, col); },
+        [&](int64_t col) { return update.averages.col_root(part.batch, col); },
         owned ? columns : s.cols(part, s.a.phase, core::kInstability), true, agreements,
         [&](int64_t i, double total, bool) { of_rows[i - part.row] += static_cast<T>(total); });
     for (int64_t k = team.rank; owned && k < strip.count; k += kWide) {
-      factors.average_col(part.batch, strip.begin + k, static_cast<double>(columns[k]));
+      averages.average_col(part.batch, strip.begin + k, static_cast<double>(columns[k]));
     }
     team.sync();
   }
@@ -164,9 +165,9 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk, int agreements) {
   const Team<kWide> team;
   const Subject<T> s(a, desk, false);
   if (s.o.cautious != 0) count_agreement(team, s, agreements);
-  const Factors<T> factors = instability(s);
+  const Averages<T> averages = instability(s);
   arrive<Add>(
-      team, s, desk.part.batch, s.t.factored ? &factors : nullptr,
+      team, s, desk.part.batch, s.t.factored ? &averages : nullptr,
       [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
       [&] { finish_agreement(team, s, a.phase, true); });
 }
@@ -190,18 +191,18 @@ __global__ void __launch_bounds__(kWide, 2) momentum_kernel(const __grid_constan
   end_part<T>(a, desk, agreements);
 }
 
-template <class K, int Threads, class ColFactor>
+template <class K, int Threads, class ColMultiplier>
 CAME_MAIN_ROUTE void apply_panel(const Team<Threads>& team, const Subject<typename K::T>& s,
                                  Shelf<typename K::T, Threads>& shelf, const Part& part, int64_t b, double own,
-                                 const ColFactor& col_factor) {
+                                 const ColMultiplier& col_multiplier) {
   using T = typename K::T;
   constexpr int R = kApplyRows<K>;
-  const Factors<T> factors = instability(s);
+  const Averages<T> averages = instability(s);
   const Apply<K> apply(s, b);
-  const double by = s.k.lr * s.derived(b).direction * own * s.derived(b).confidence;
+  const double by = s.k.lr * s.matrix_scalars(b).direction * own * s.matrix_scalars(b).confidence;
   for_panel<K, R>(
       team, s, shelf, b, Range{part.row, part.rows}, Range{part.col, part.cols},
-      [&](int64_t i) { return factors.row_root(b, i, by); }, col_factor,
+      [&](int64_t i) { return averages.row_root(b, i, by); }, col_multiplier,
       [&](const typename K::At& w) { return apply.load(w); },
       [&](const typename K::At& w, const typename Apply<K>::Loaded& raw, T row, const T(&col)[K::N]) {
         apply(w, raw, [&](int n, T m) { return m * row * col[n]; });
@@ -211,7 +212,7 @@ CAME_MAIN_ROUTE void apply_panel(const Team<Threads>& team, const Subject<typena
 template <class K>
 CAME_MAIN_ROUTE void apply_rows(const Subject<typename K::T>& s, const Part& part) {
   using T = typename K::T;
-  const T* roots = s.column_factors(part.batch);
+  const T* roots = s.column_multipliers(part.batch);
   with_known<K>(s, [&](auto types) {
     apply_panel<decltype(types)>(Team<kNarrow>(), s, shelves<T, kNarrow>().block, part, part.batch, 1.0,
                                  [&](int64_t j) { return roots[j]; });
@@ -220,10 +221,10 @@ CAME_MAIN_ROUTE void apply_rows(const Subject<typename K::T>& s, const Part& par
 
 template <class K>
 CAME_ROUTE void apply_matrices(const Subject<typename K::T>& s, const Part& part) {
-  const Factors<typename K::T> factors = instability(s);
+  const Averages<typename K::T> averages = instability(s);
   for_matrices<kNarrow>(s, part, [&](const auto& team, auto& shelf, typename K::T*, int64_t b) {
-    apply_panel<K>(team, s, shelf, part, b, factors.own_root(team, b),
-                   [&](int64_t j) { return factors.col_root(b, j); });
+    apply_panel<K>(team, s, shelf, part, b, averages.own_root(team, b),
+                   [&](int64_t j) { return averages.col_root(b, j); });
   });
 }
 
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(kNarrow, 4) apply_kernel(const __grid_constant
   const Desk& desk = desk_of(a);
   if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<typename K::T> s(a, desk, K::kPlain);
-  if (s.column_factors(desk.part.batch) != nullptr) {
+  if (s.column_multipliers(desk.part.batch) != nullptr) {
     apply_rows<K>(s, desk.part);
   } else {
     apply_other<K>(a, desk);
@@ -256,8 +257,8 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   const Team<kNarrow> team;
   with_subject(a, blockIdx.x, [&](const auto& s) {
     const Update update(s);
-    for (int64_t b = 0; b < s.t.blocks; ++b) {
-      if (a.phase_kind == PhaseKind::statistics) update.finish_block(team, a.phase, b, false);
+    for (int64_t b = 0; b < s.t.sets; ++b) {
+      if (a.phase_kind == PhaseKind::statistics) update.finish_matrix(team, a.phase, b, false);
       if (a.phase_kind == PhaseKind::momentum) finish_momentum(team, s, a.phase, b, false);
     }
     if (a.phase_kind == PhaseKind::statistics) update.finish_statistics(team, a.phase, false);
@@ -270,8 +271,8 @@ void run(const Args& args, const Launch& launch, const Queue& queue) {
   if (args.phase_kind == PhaseKind::statistics || args.phase_kind == PhaseKind::rms) {
     return run_statistics(args, launch, queue);
   }
-  if (launch.form == Form::strips) return run_strips(args, launch, queue);
-  with_types(launch.kind, [&](auto types) {
+  if (launch.work == Work::strips) return run_strips(args, launch, queue);
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;
     if (args.phase_kind == PhaseKind::momentum) {

@@ -55,17 +55,17 @@ States states_of(const core::Plan& plan, const core::Tensor& t) {
   return s;
 }
 
-Kind kind_of(const TensorTable& t, bool cautious) {
-  if (t.dtype == DType::f64) return Kind::any64;
+Variant variant_of(const TensorTable& t, bool cautious) {
+  if (t.dtype == DType::f64) return Variant::any64;
   const bool alike = t.dtype == t.grad_dtype && (t.dtype == DType::f32 || t.dtype == DType::bf16);
   // Where one number says where elements are: storage.cuh, Where<true>.
   const int64_t unit = t.states.momentum_scale != 0 ? algorithms::kMomentumBlock : 4;
   const bool plain = t.cols % unit == 0 && t.cols == t.whole_cols && t.near;
-  if (!alike || !plain || t.states.second_scale != 0 || cautious) return Kind::any32;
+  if (!alike || !plain || t.states.second_scale != 0 || cautious) return Variant::any32;
   const bool wide = t.dtype == DType::f32;
-  if (t.states.momentum_scale != 0) return wide ? Kind::f32_codes : Kind::bf16_codes;
-  if (t.momentum_dtype == DType::bf16) return wide ? Kind::f32_bf16 : Kind::bf16_bf16;
-  return wide ? Kind::f32_f32 : Kind::bf16_f32;
+  if (t.states.momentum_scale != 0) return wide ? Variant::f32_codes : Variant::bf16_codes;
+  if (t.momentum_dtype == DType::bf16) return wide ? Variant::f32_bf16 : Variant::bf16_bf16;
+  return wide ? Variant::f32_f32 : Variant::bf16_f32;
 }
 
 TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t index) {
@@ -79,11 +79,11 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.first_row = t.local.rows.begin;
   table.first_col = t.local.cols.begin;
   table.pointers = t.first_state + 2 * index;
-  table.blocks = t.local_blocks();
-  table.block = t.first_matrix_scalars;
+  table.sets = t.local_sets();
+  table.first_set = t.first_matrix_scalars;
   table.tile = t.tiles.begin;
-  table.tiles = table.blocks > 0 ? t.tiles.count / table.blocks : 0;
-  table.column_factors = t.column_multipliers;
+  table.tiles = table.sets > 0 ? t.tiles.count / table.sets : 0;
+  table.column_multipliers = t.column_multipliers;
   table.id = t.id;
   table.elements = static_cast<double>(t.view.elements());
   table.group = t.group;
@@ -95,7 +95,7 @@ TensorTable table_of(const core::Plan& plan, const core::Tensor& t, int64_t inde
   table.owner = t.owner;
   table.factored = t.factored;
   table.sharded = t.sharded;
-  table.per_matrix = t.block_per_matrix();
+  table.per_matrix = t.set_per_matrix();
   table.contiguous =
       table.states.momentum_scale == 0 && table.states.second_scale == 0 && table.cols == table.whole_cols;
   for (size_t k = 0; k < t.slots.size(); ++k) {
@@ -184,10 +184,10 @@ int32_t buffer_of(const TensorTable& t, PhaseKind kind) {
   const int64_t number = t.dtype == DType::f64 ? 8 : 4;
   if (t.owner == Owner::columns) return static_cast<int32_t>(2 * kStrip * number);
   if (t.owner != Owner::matrix) return 0;
-  constexpr int64_t kTeams = 16;
-  static_assert(kTeams * kTinyMatrix <= core::kSmallMatrix && kStrip <= core::kSmallMatrix);
-  const int64_t teams = t.rows * t.cols <= kTinyMatrix ? kTeams : 1;
-  return static_cast<int32_t>(2 * t.cols * number * teams);
+  constexpr int64_t kWarps = 16;
+  static_assert(kWarps * kTinyMatrix <= core::kSmallMatrix && kStrip <= core::kSmallMatrix);
+  const int64_t warps = t.rows * t.cols <= kTinyMatrix ? kWarps : 1;
+  return static_cast<int32_t>(2 * t.cols * number * warps);
 }
 
 /// Is a matrix resident during a step?  Depends on nothing but itself.
@@ -198,7 +198,7 @@ bool is_resident(const core::Plan& plan, const TensorTable& t) {
   if (!t.factored || t.sharded || t.batch != 1 || t.tiles == 0) return false;
   if (t.owner != Owner::rows && t.owner != Owner::matrix) return false;
   if (t.cols < kNarrowest || t.cols > kWidest || pieces_of(t.rows, t.cols) > kMostNumber) return false;
-  return kind_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Kind::f32_f32;
+  return variant_of(t, plan.groups[static_cast<size_t>(t.group)].cautious != 0) == Variant::f32_f32;
 }
 
 /// Is it taken through a step in one launch?  Everything is f32, of aligned elements one after the other, and nothing
@@ -211,12 +211,13 @@ bool is_vector(const core::Plan& plan, const TensorTable& t) {
          t.cols <= t.tiles * kVectorTile;
 }
 
-/// Are its elements one after the other in the whole tensor too, and is each taken by itself, in one visit?
+/// Are its elements one after the other in the whole tensor too, and is each taken by itself, in one pass?
 bool is_flat(const core::Plan& plan, const TensorTable& t) {
   const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
   if (!is_adam(plan) || plan.find(PhaseKind::moments) >= 0 || cautious) return false;
-  const Kind kind = kind_of(t, cautious);
-  return kind != Kind::any64 && (kind != Kind::any32 || t.contiguous) && (t.batch == 1 || t.rows == t.whole_rows);
+  const Variant variant = variant_of(t, cautious);
+  return variant != Variant::any64 && (variant != Variant::any32 || t.contiguous) &&
+         (t.batch == 1 || t.rows == t.whole_rows);
 }
 
 /// Has an SM memory for two blocks that take strips?  Without a device, as the largest have.
@@ -281,11 +282,11 @@ Content content_of(const core::Plan& plan) {
   }
   for (size_t k = 0; k < plan.tensors.size(); ++k) {
     TensorTable table = table_of(plan, plan.tensors[k], static_cast<int64_t>(k));
-    c.blocks += table.blocks;
+    c.sets += table.sets;
     if (!table.factored && !table.sharded && table.contiguous) flatten(table, c.tiles);
     constexpr int64_t kFar = int64_t{1} << 31;
     table.near = true;
-    for (int64_t tile = 0; tile < table.blocks * table.tiles; ++tile) {
+    for (int64_t tile = 0; tile < table.sets * table.tiles; ++tile) {
       const Part& part = c.tiles[static_cast<size_t>(table.tile + tile)];
       if (table.cols >= kFar || part.rows >= kFar / std::max<int64_t>(1, table.cols)) table.near = false;
     }
@@ -302,18 +303,20 @@ Content content_of(const core::Plan& plan) {
   for (TensorTable& t : c.tensors) t.vector = is_vector(plan, t);
   for (TensorTable& t : c.tensors) {
     const bool cautious = plan.groups[static_cast<size_t>(t.group)].cautious != 0;
-    c.routes.push_back({kind_of(t, cautious), t.resident ? Way::resident : t.vector ? Way::vector : Way::phases});
+    c.routes.push_back({variant_of(t, cautious), t.resident ? Way::resident : t.vector ? Way::vector : Way::phases});
     t.needs_alignment = needs_alignment(c.routes.back());
   }
-  c.vectors = vectors_of(c, has_room(plan.device_index) ? kMostSharing : 0);
+  c.vectors = vectors_of(c, 0);
+  std::vector<VectorTable> shared = vectors_of(c, has_room(plan.device_index) ? kMostSharing : 0);
+  if (shared.size() > c.vectors.size()) c.unshared = std::exchange(c.vectors, std::move(shared));
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     const PhaseKind kind = plan.phases[phase].kind;
-    std::vector<Part> parts[kForms][2][kKinds];  // by whether they are vectors
-    std::vector<Chunk> chunks[kKinds];
-    int32_t buffers[kKinds] = {};
+    std::vector<Part> parts[kWorks][2][kVariants];  // by whether they are vectors
+    std::vector<Chunk> chunks[kVariants];
+    int32_t buffers[kVariants] = {};
     for (TensorTable& t : c.tensors) {
       if (!takes_part(plan, t, kind) || t.tiles == 0 || (t.resident && kind != PhaseKind::norm)) continue;
-      const auto which = static_cast<size_t>(c.routes[static_cast<size_t>(&t - c.tensors.data())].kind);
+      const auto which = static_cast<size_t>(c.routes[static_cast<size_t>(&t - c.tensors.data())].variant);
       if (t.flat && kind == PhaseKind::apply) {
         const int64_t count = (t.batch * t.rows * t.cols + kChunk - 1) / kChunk;
         for (int64_t k = 0; k < count; ++k) {
@@ -323,33 +326,33 @@ Content content_of(const core::Plan& plan) {
       }
       const bool reduces =
           kind == PhaseKind::statistics || (kind == PhaseKind::momentum && plan.algorithm == Algorithm::came);
-      const Form form = t.strips && reduces ? Form::strips : Form::parts;
+      const Work work = t.strips && reduces ? Work::strips : Work::parts;
       const int vectors = t.vector && kind != PhaseKind::norm ? 1 : 0;
-      std::vector<Part>& list = parts[static_cast<int>(form)][vectors][which];
+      std::vector<Part>& list = parts[static_cast<int>(work)][vectors][which];
       const size_t before = list.size();
-      for (int64_t tile = 0; tile < t.blocks * t.tiles; ++tile) {
+      for (int64_t tile = 0; tile < t.sets * t.tiles; ++tile) {
         cut(c.tiles[static_cast<size_t>(t.tile + tile)], t, kind, list);
       }
-      t.units[phase] = static_cast<int32_t>(static_cast<int64_t>(list.size() - before) / t.blocks);
+      t.units[phase] = static_cast<int32_t>(static_cast<int64_t>(list.size() - before) / t.sets);
       buffers[which] = std::max(buffers[which], buffer_of(t, kind));
     }
     std::vector<Launch>& launches = c.launches[phase];
-    const auto add = [&](Form form, bool vectors, int which, auto& all, const auto& list, int32_t buffer) {
+    const auto add = [&](Work work, bool vectors, int which, auto& all, const auto& list, int32_t buffer) {
       if (list.empty()) return;
       const auto first = static_cast<int64_t>(all.size());
       const auto count = static_cast<int64_t>(list.size());
-      launches.push_back({static_cast<Kind>(which), form, first, count, buffer, vectors, false});
+      launches.push_back({static_cast<Variant>(which), work, first, count, buffer, vectors, false});
       all.insert(all.end(), list.begin(), list.end());
     };
-    for (int which = 0; which < kKinds; ++which) {
-      add(Form::chunks, false, which, c.chunks, chunks[which], 0);
-      for (const Form form : {Form::parts, Form::strips}) {
+    for (int which = 0; which < kVariants; ++which) {
+      add(Work::chunks, false, which, c.chunks, chunks[which], 0);
+      for (const Work work : {Work::parts, Work::strips}) {
         for (const int vectors : {0, 1}) {
-          std::vector<Part>& list = parts[static_cast<int>(form)][vectors][which];
+          std::vector<Part>& list = parts[static_cast<int>(work)][vectors][which];
           // The largest first: the small ones then fill the gaps at the end.
           std::stable_sort(list.begin(), list.end(),
                            [](const Part& a, const Part& b) { return elements_of(a) > elements_of(b); });
-          add(form, vectors != 0, which, c.parts, list, form == Form::parts ? buffers[which] : 0);
+          add(work, vectors != 0, which, c.parts, list, work == Work::parts ? buffers[which] : 0);
         }
       }
     }
@@ -357,7 +360,7 @@ Content content_of(const core::Plan& plan) {
     // while others use it, then those of many, and small blocks fill the gaps that larger ones leave at the end.
     const auto rank = [](const Launch& launch) {
       constexpr int64_t kFew = 64;
-      return launch.count <= kFew ? 0 : launch.form != Form::parts ? 1 : 2;
+      return launch.count <= kFew ? 0 : launch.work != Work::parts ? 1 : 2;
     };
     std::stable_sort(launches.begin(), launches.end(),
                      [&](const Launch& a, const Launch& b) { return rank(a) < rank(b); });

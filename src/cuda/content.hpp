@@ -15,11 +15,12 @@ struct Content {
   std::vector<Part> parts;
   std::vector<Chunk> chunks;
   std::vector<VectorTable> vectors;
+  std::vector<VectorTable> unshared;  ///< The same, each of one block; empty where they all are.
   std::vector<Launch> launches[kPhases];
   std::vector<PieceTable> pieces;
   std::vector<Range> norms;  ///< Where squared norms lie in the reduction buffer.
   Residents residents;
-  int64_t blocks = 0;
+  int64_t sets = 0;
 };
 
 Content content_of(const core::Plan& plan);

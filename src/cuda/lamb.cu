@@ -1,5 +1,5 @@
 // LAMB: docs/algorithms.md, equations (19) and (22) to (24).
-// Two visits; bytes per parameter: moments with both norms G + 2M + 2V + P, apply M + V + 2P.
+// Two passes; bytes per parameter: moments with both norms G + 2M + 2V + P, apply M + V + 2P.
 #include <type_traits>
 
 #include "cuda/device/launch.cuh"
@@ -14,7 +14,7 @@ __device__ void finish_ratio(const Team<Threads>& team, const Subject<T>& s, int
   const double parameter = scalar_total(team, s, phase, core::kLambParameterSquares, tiles);
   const double update = scalar_total(team, s, phase, core::kLambUpdateSquares, tiles);
   const double ratio = algorithms::trust_ratio(parameter, update);
-  for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).direction = ratio;
+  for (int64_t b = team.rank; b < s.t.sets; b += Threads) s.matrix_scalars(b).direction = ratio;
 }
 
 template <class K>
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
   const T root = static_cast<T>(corrects ? 1 / sqrt(s.k.correction2) : 1.0);
   const T eps = static_cast<T>(s.o.eps);
   const T decay = static_cast<T>(s.o.weight_decay);
-  const T step = static_cast<T>(applies ? s.k.lr * s.derived(0).direction : 0.0);
+  const T step = static_cast<T>(applies ? s.k.lr * s.matrix_scalars(0).direction : 0.0);
   const bool reads_gradient = !applies || cautious;
   double param_squares = 0;
   double update_squares = 0;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kNarrow) lamb_kernel(const __grid_constant__ A
     s.scalars(part)[core::kLambUpdateSquares] = update_squares;
   }
   arrive<Add>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      team, s, part.batch, static_cast<const Averages<T>*>(nullptr), [](int64_t) {},
       [&] { finish_ratio(team, s, a.phase, true); });
 }
 
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
 }
 
 void run(const Args& args, const Launch& launch, const Queue& queue) {
-  with_types(launch.kind, [&](auto types) {
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     launch_parts(lamb_kernel<K>, args, launch, kNarrow, 0, queue);
   });

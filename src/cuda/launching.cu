@@ -2,7 +2,9 @@
 #include "cuda/launching.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
+#include <string_view>
 
 #include "core/message.hpp"
 
@@ -32,6 +34,20 @@ void ask_for(const void* kernel, const Blocks& blocks) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(std::min(blocks.most, room))),
         "the device refused shared memory of a block");
+}
+
+bool has_cooperative_launches() {
+  static const bool wanted = [] {
+    const char* given = std::getenv("CAME_CUDA_RESIDENT");
+    const std::string_view text = given == nullptr ? "" : given;
+    if (text != "" && text != "0" && text != "1") core::invalid("CAME_CUDA_RESIDENT is '", text, "', expected 0 or 1");
+    return text != "0";
+  }();
+  int device = 0;
+  int there = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&there, cudaDevAttrCooperativeLaunch, device), "cooperative launch");
+  return wanted && there != 0;
 }
 
 }  // namespace came::cuda

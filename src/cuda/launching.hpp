@@ -23,12 +23,15 @@ struct Blocks {
   int64_t count;
   int threads;
   size_t bytes;  ///< Shared memory of each.
-  Manner manner;
+  Manner manner = Manner::after;
   size_t most = bytes;  ///< In any plan: what is asked for, so that all plans ask for the same.
 };
 
 /// Loads a kernel, allows its blocks the memory they need, and throws if the device has no room for one.
 void ask_for(const void* kernel, const Blocks& blocks);
+
+/// Has the device cooperative launches, and does the environment (CAME_CUDA_RESIDENT, read once) leave them on?
+bool has_cooperative_launches();
 
 /// What CUDA says to a launch.
 template <class... Parameters, class... Arguments>
@@ -60,6 +63,20 @@ template <class... Parameters, class... Arguments>
 void run_kernel(void (*kernel)(Parameters...), const Blocks& blocks, const Queue& queue,
                 const Arguments&... arguments) {
   check(try_kernel(kernel, blocks, queue, arguments...), "step: a launch failed");
+}
+
+/// Launches all blocks at the same time; false: there is no room for them, as on a stream that has a part of the device
+/// for itself (a green context), and nothing was launched.
+template <class... Parameters, class... Arguments>
+bool run_together(void (*kernel)(Parameters...), Blocks blocks, const Queue& queue, const Arguments&... arguments) {
+  blocks.manner = Manner::together;
+  const cudaError_t error = try_kernel(kernel, blocks, queue, arguments...);
+  if (error == cudaErrorCooperativeLaunchTooLarge || error == cudaErrorNotSupported) {
+    cudaGetLastError();  // answered, and not the caller's
+    return false;
+  }
+  check(error, "step: a launch failed");
+  return true;
 }
 
 }  // namespace came::cuda

@@ -1,6 +1,6 @@
 // The squared norm of the gradient, for max_grad_norm: docs/algorithms.md, equation (2).  Reads G bytes per parameter.
-#include "cuda/device/factors.cuh"
 #include "cuda/device/launch.cuh"
+#include "cuda/device/reduction.cuh"
 
 namespace came::cuda {
 namespace {
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   const Subject<T> s(a, desk, K::kPlain);
   if (!is_taken<K>(a, s.k)) return;
   const Team<kNarrow> team;
-  const T factor = s.factor();
+  const T multiplier = s.multiplier();
   double sum = 0;
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
     const Place grad = s.grad(b);
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
         T g[N];
         K::Param::decode(grad, raw[r], g);
 #pragma unroll
-        for (int n = 0; n < N; ++n) g[n] *= factor;
+        for (int n = 0; n < N; ++n) g[n] *= multiplier;
         sum += sound_squares(g);
       }
     });
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
   if (team.rank == 0) s.scalars(part)[core::kGradientSquares] = sum;
   // Unlike all others, this result is in a slot of its tensor, sharded or not: the norm is over the whole plan.
   arrive<Add>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr),
+      team, s, part.batch, static_cast<const Averages<T>*>(nullptr),
       [&](int64_t b) {
         const double squares = scalar_result(team, s, a.phase, b, core::kGradientSquares, true);
         if (team.rank == 0) *s.totals(a.phase, s.t.per_matrix ? b : 0) = squares;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kNarrow) norm_kernel(const __grid_constant__ A
 }  // namespace
 
 void run_norm(const Args& args, const Launch& launch, const Queue& queue) {
-  with_gradient_types(launch.kind, [&](auto types) {
+  with_gradient_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     launch_parts(norm_kernel<K>, args, launch, kNarrow, 0, queue);
   });

@@ -1,18 +1,15 @@
-// CAME on resident matrices: each block takes a piece of a matrix through all three visits and keeps its
+// CAME on resident matrices: each block takes a piece of a matrix through all three passes and keeps its
 // gradient, then its momentum, in shared memory and registers.  Bytes per parameter: G + 2M + 2P.
 // docs/algorithms.md, equations (5) to (13); docs/cuda.md, "Resident matrices".
 //
 // Blocks of one matrix run side by side and wait for each other twice per reduction: once until every piece has left
 // its sums per column, once until every piece has finished its share of the columns.  Waves of matrices take turns in
-// the visits that stream momentum and parameters, so that one wave moves bytes while the others wait.
+// the passes that stream momentum and parameters, so that one wave moves bytes while the others wait.
 //
 // Where blocks cannot run side by side, the same functions run one after the other, a launch each, and read again what
 // they would have kept: the same bits.
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
-#include "core/message.hpp"
 #include "cuda/device/residents.cuh"
 #include "cuda/launching.hpp"
 
@@ -29,35 +26,12 @@ void stream_stages(const ResidentArgs& run, int blocks, int wave, int large, con
 }
 template <class W>
 void stream_large(const ResidentArgs& run, int large, const Queue& queue) {
-  stream_stages<W>(run, kTeams * kMostPieces, 0, large, queue);
+  stream_stages<W>(run, kWavesAtOnce * kMostPieces, 0, large, queue);
 }
-/// As many waves from this one on as there are teams.
+/// As many waves from this one on as are under way at the same time.
 template <class W>
 void stream_waves(const ResidentArgs& run, int wave, const Queue& queue) {
-  stream_stages<W>(run, std::min(kTeams, run.waves - wave) * kMostPieces, wave, -1, queue);
-}
-
-/// Launches all blocks at the same time; false: there is no room for them, as on a stream that has a part of the device
-/// for itself (a green context), and nothing was launched.
-bool run_side_by_side(void (*kernel)(ResidentArgs), const ResidentArgs& run, const Queue& queue) {
-  const cudaError_t error = try_kernel(kernel, {kTeams * kMostPieces, kThreads, kBytes, Manner::together}, queue, run);
-  if (error == cudaErrorCooperativeLaunchTooLarge || error == cudaErrorNotSupported) {
-    cudaGetLastError();  // answered, and not the caller's
-    return false;
-  }
-  check(error, "step: a launch failed");
-  return true;
-}
-
-/// Does the environment leave the launch of blocks side by side on?  It is read once.
-bool is_wanted() {
-  static const bool wanted = [] {
-    const char* given = std::getenv("CAME_CUDA_RESIDENT");
-    const std::string_view text = given == nullptr ? "" : given;
-    if (text != "" && text != "0" && text != "1") core::invalid("CAME_CUDA_RESIDENT is '", text, "', expected 0 or 1");
-    return text != "0";
-  }();
-  return wanted;
+  stream_stages<W>(run, std::min(kWavesAtOnce, run.waves - wave) * kMostPieces, wave, -1, queue);
 }
 
 }  // namespace
@@ -69,28 +43,32 @@ bool fits_the_chip() {
   for (const bool side_by_side : {false, true}) run_resident(any, side_by_side, nowhere);
   stream_large<Where<false>>(any, 0, nowhere);
   int device = 0;
-  int multiprocessors = 0;
-  int cooperative = 0;
+  int sms = 0;
   int blocks = 0;
   int of_large = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
-  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "cooperative launch");
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "SMs");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, resident_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_large, large_kernel<Where<true>>, kThreads, kBytes),
         "occupancy");
-  return is_wanted() && cooperative != 0 && std::min(blocks, of_large) * multiprocessors >= kTeams * kMostPieces;
+  return has_cooperative_launches() && std::min(blocks, of_large) * sms >= kWavesAtOnce * kMostPieces;
 }
 
-void run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue) {
-  const auto runs = [&](auto kernel) { return side_by_side && run_side_by_side(kernel, run, queue); };
+bool run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue) {
+  bool all = side_by_side;
+  const auto runs = [&](auto kernel) {
+    const bool taken = side_by_side && run_together(kernel, {kWavesAtOnce * kMostPieces, kThreads, kBytes}, queue, run);
+    all = all && taken;
+    return taken;
+  };
   if (run.large_count > 0 && !runs(large_kernel<Where<true>>)) {
     for (int k = 0; k < run.large_count; ++k) stream_large<Where<true>>(run, k, queue);
   }
   if (run.waves > 0 && !runs(resident_kernel<Where<true>>)) {
-    for (int wave = 0; wave < run.waves; wave += kTeams) stream_waves<Where<true>>(run, wave, queue);
+    for (int wave = 0; wave < run.waves; wave += kWavesAtOnce) stream_waves<Where<true>>(run, wave, queue);
   }
+  return all;
 }
 
 void run_unaligned_resident(const ResidentArgs& run, int member, const Queue& queue) {

@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/blocks.hpp"
 #include "cuda/launching.hpp"
-#include "cuda/teams.hpp"
 
 namespace came::cuda {
 
 /// Elements of a piece, fewer where rows are narrow: as many as one block keeps.
 inline constexpr int64_t kPiece = int64_t{1} << 15;
 
-/// A visit is nearly over when so many blocks of a wave are done with it.
+/// A pass is nearly over when so many blocks of a wave are done with it.
 inline constexpr unsigned kNearly = 5;
 
 /// Numbers of f64 that there is room for, for what a block leaves for others: three, and what follows is aligned.
@@ -39,7 +39,7 @@ struct PieceTable {
   int32_t index;    ///< Of the block among those of the matrix,
   int32_t count;    ///< which has so many.
   int32_t base;     ///< The first of them.
-  int32_t results;  ///< Where the matrix's own begin: factors of its columns, then scalars of its blocks.
+  int32_t results;  ///< Where the matrix's own begin: multipliers of its columns, then scalars of its blocks.
 };
 
 /// Waves of matrices, and before them those that all blocks take together.
@@ -74,20 +74,21 @@ struct ResidentArgs {
 /// Parts of a step that are launched one by one where blocks do not run side by side.
 enum class Stage : int32_t { statistics, squares, momentum, instability, apply };
 
-/// Has a device room for the blocks of all teams side by side?  Without one, as on those that have.  It decides how
-/// sums are added up, and so asks for nothing that may change, such as whether blocks may be launched side by side.
+/// Has a device room for the blocks of all waves under way side by side?  Without one, as on those that have.  It
+/// decides how sums are added up, and so asks for nothing that may change, such as whether blocks may be launched side
+/// by side.
 bool has_room(int device);
 
 /// Pieces of the resident matrices: large ones, then waves.
 std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorTable>& tensors);
 
-/// Can all blocks of all teams run side by side, and does the environment want it?  Decides how they are launched, not
-/// what they compute.  Asks for the kernels of resident matrices, whichever way they are launched.
+/// Can the blocks of all waves under way run side by side, and does the environment want it?  Decides how they are
+/// launched, not what they compute.  Asks for the kernels of resident matrices, whichever way they are launched.
 bool fits_the_chip();
 
-/// All matrices whose addresses are aligned.
-void run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue);
-/// The others of a large matrix, or of as many waves as there are teams: the number of the first in Residents::members.
+/// All matrices whose addresses are aligned.  Did their blocks run side by side?
+bool run_resident(const ResidentArgs& run, bool side_by_side, const Queue& queue);
+/// The others of a large matrix, or of as many waves as are under way: the number of the first in Residents::members.
 void run_unaligned_resident(const ResidentArgs& run, int member, const Queue& queue);
 
 }  // namespace came::cuda

@@ -1,9 +1,9 @@
 // SM3-II over the rows and columns of a matrix: docs/algorithms.md, equations (25) to (27).
-// One visit, G + 2M + 2P bytes per parameter; `cautious` makes it three.
+// One pass, G + 2M + 2P bytes per parameter; `cautious` makes it three.
 #include <type_traits>
 
-#include "cuda/device/factors.cuh"
 #include "cuda/device/launch.cuh"
+#include "cuda/device/reduction.cuh"
 
 namespace came::cuda {
 namespace {
@@ -24,14 +24,14 @@ struct Cover {
   static constexpr int N = K::N;
 
   Place grad, param, momentum;
-  T factor, sign, eps, lr, decay, rate;
+  T multiplier, sign, eps, lr, decay, rate;
   bool moves;
 
   __device__ Cover(const Subject<T>& s, int64_t b)
       : grad(s.grad(b)),
         param(s.param(b)),
         momentum(s.momentum(b)),
-        factor(s.factor()),
+        multiplier(s.multiplier()),
         sign(s.sign()),
         eps(static_cast<T>(s.o.eps)),
         lr(static_cast<T>(s.k.lr)),
@@ -56,7 +56,7 @@ struct Cover {
     K::Param::decode(grad, raw.g, direction);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      const T g = direction[n] * factor;
+      const T g = direction[n] * multiplier;
       cover[n] = w.has(n) ? cover[n] + square(g) : T{0};
       direction[n] = g / sqrt(cover[n] + eps);
     }
@@ -183,7 +183,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
   const Team<kWide> team;
   const Subject<T> s(a, desk, false);
   arrive<Largest>(
-      team, s, desk.part.batch, static_cast<const Factors<T>*>(nullptr),
+      team, s, desk.part.batch, static_cast<const Averages<T>*>(nullptr),
       [&](int64_t b) { finish_cover(team, s, a.phase, b, true); }, [] {});
 }
 
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
   int agreements = 0;
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) {
     const Cover<K> cover(s, b);
-    const T by = static_cast<T>(applies ? s.k.lr * s.derived(b).direction : 0.0);
+    const T by = static_cast<T>(applies ? s.k.lr * s.matrix_scalars(b).direction : 0.0);
     for_vectors<K, 1>(team, s, b, part, [&](const typename K::At(&w)[1]) {
       T g[N];
       T m[N];
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kNarrow) cautious_kernel(const __grid_constant
   if (applies) return;
   count_agreement(team, s, agreements);
   arrive<Add>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {},
+      team, s, part.batch, static_cast<const Averages<T>*>(nullptr), [](int64_t) {},
       [&] { finish_agreement(team, s, a.phase, true); });
 }
 
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
   if (!is_finished_here(a)) return;
   const Team<kNarrow> team;
   with_subject(a, blockIdx.x, [&](const auto& s) {
-    for (int64_t b = 0; a.phase_kind == PhaseKind::cover && b < s.t.blocks; ++b) {
+    for (int64_t b = 0; a.phase_kind == PhaseKind::cover && b < s.t.sets; ++b) {
       finish_cover(team, s, a.phase, b, false);
     }
     if (a.phase_kind == PhaseKind::agreement) finish_agreement(team, s, a.phase, false);
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kNarrow) finish_kernel(const __grid_constant__
 }
 
 void run(const Args& args, const Launch& launch, const Queue& queue) {
-  with_types(launch.kind, [&](auto types) {
+  with_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     if (args.phase_kind == PhaseKind::cover) {
       launch_parts(cover_kernel<K>, args, launch, kWide, sizeof(Shelves<typename K::T, kWide>), queue);

@@ -16,13 +16,13 @@ CAME_MAIN_ROUTE bool run_rows(const Args& a, const Desk& desk, RowSums<typename 
   if (!s.t.factored || s.t.owner != Owner::rows || s.t.cols <= kNarrowRow || s.t.cols > 2 * kReach) return false;
   const Team<kWide> team;
   const Update<T> update(s);
-  const Visit<K, kWide> visit(team, update, sums, part.batch);
+  const SquaresPass<K, kWide> pass(team, update, sums, part.batch);
   T* plain = s.cols(part, a.phase, core::kSquares);
   T* weighted = s.cols(part, a.phase, core::kWeightedSquares);
   if (s.t.cols <= kReach) {
-    visit.template rows_held<true, 1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
+    pass.template rows_held<true, 1, kHeld>(part.batch, {part.row, part.rows}, plain, weighted);
   } else {
-    visit.template rows_held<true, 2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
+    pass.template rows_held<true, 2, kHeld / 2>(part.batch, {part.row, part.rows}, plain, weighted);
   }
   return true;
 }
@@ -37,7 +37,7 @@ CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T
   const Team<kWide> block;
   double* scalars = s.scalars(part);
   if (!s.t.factored) {
-    const double sum = Visit<K, kWide>(block, update, sums, part.batch).elements(part);
+    const double sum = SquaresPass<K, kWide>(block, update, sums, part.batch).elements(part);
     if (block.rank == 0) scalars[core::kUpdateSquares] = sum;
     return;
   }
@@ -47,7 +47,7 @@ CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T
       using Group = std::decay_t<decltype(team)>;
       // A warp that has a matrix to itself needs no sums of other warps.
       auto& own = reinterpret_cast<RowSums<T, Group::kThreads>&>(sums);
-      const double of_matrix = Visit<K, Group::kThreads>(team, update, own, b).whole_matrix(b, columns);
+      const double of_matrix = SquaresPass<K, Group::kThreads>(team, update, own, b).whole_matrix(b, columns);
       if (team.rank == 0) sum += of_matrix;
       team.sync();
     });
@@ -55,19 +55,19 @@ CAME_ROUTE void run_other(const Args& a, const Desk& desk, RowSums<typename K::T
     if (block.rank == 0) scalars[core::kUpdateSquares] = sum;
     return;
   }
-  const Visit<K, kWide> visit(block, update, sums, part.batch);
+  const SquaresPass<K, kWide> pass(block, update, sums, part.batch);
   Shelf<T, kWide>& shelf = shelves<T, kWide>().block;
   if (s.t.owner == Owner::rows) {
-    visit.owned_rows(part.batch, {part.row, part.rows}, s.cols(part, s.a.phase, core::kSquares),
-                     s.cols(part, s.a.phase, core::kWeightedSquares));
+    pass.owned_rows(part.batch, {part.row, part.rows}, s.cols(part, s.a.phase, core::kSquares),
+                    s.cols(part, s.a.phase, core::kWeightedSquares));
   } else if (s.t.owner == Owner::columns) {
-    visit.owned_columns(shelf, part, reinterpret_cast<T*>(&shelves<T, kWide>() + 1));
+    pass.owned_columns(shelf, part, reinterpret_cast<T*>(&shelves<T, kWide>() + 1));
   } else {
     T* rows = s.rows(part, core::kSquares);
     for (int64_t i = block.rank; i < part.rows; i += kWide) rows[i] = 0;
     block.sync();
-    visit.sum_panel(shelf, part.batch, part, {part.col, part.cols}, s.cols(part, s.a.phase, core::kSquares), true, rows,
-                    [](int64_t) { return T{1}; });
+    pass.sum_panel(shelf, part.batch, part, {part.col, part.cols}, s.cols(part, s.a.phase, core::kSquares), true, rows,
+                   [](int64_t) { return T{1}; });
   }
 }
 
@@ -101,7 +101,7 @@ CAME_ROUTE void end_part(const Args& a, const Desk& desk) {
   const Subject<T> s(a, desk, false);
   const Update<T> update(s);
   arrive<Add>(
-      team, s, desk.part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
+      team, s, desk.part.batch, &update.averages, [&](int64_t b) { update.finish_matrix(team, a.phase, b, true); },
       [&] { update.finish_statistics(team, a.phase, true); });
 }
 
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   double sum = 0;
   for_panel<K, 1>(
       team, s, shelves<T, kWide>().block, part.batch, Range{part.row, part.rows}, Range{part.col, part.cols},
-      [&](int64_t i) { return update.row_factor(part.batch, i, Update<T>::kRmsScale); },
-      [&](int64_t j) { return update.factors.col_root(part.batch, j); },
+      [&](int64_t i) { return update.row_multiplier(part.batch, i, Update<T>::kRmsScale); },
+      [&](int64_t j) { return update.averages.col_root(part.batch, j); },
       [&](const typename K::At& w) { return K::Param::template load<N>(grad, w); },
       [&](const typename K::At&, const typename K::Param::template Raw<N>& raw, T row, const T(&col)[N]) {
         T g[N];
@@ -149,14 +149,14 @@ __global__ void __launch_bounds__(kWide, 2) rms_kernel(const __grid_constant__ A
   sum = team.sum(sum);
   if (team.rank == 0) s.scalars(part)[core::kUpdateSquares] = sum;
   arrive<Add>(
-      team, s, part.batch, static_cast<const Factors<T>*>(nullptr), [](int64_t) {}, [] {});
+      team, s, part.batch, static_cast<const Averages<T>*>(nullptr), [](int64_t) {}, [] {});
 }
 
 }  // namespace
 
 void run_statistics(const Args& args, const Launch& launch, const Queue& queue) {
-  if (launch.form == Form::strips) return run_strips(args, launch, queue);
-  with_gradient_types(launch.kind, [&](auto types) {
+  if (launch.work == Work::strips) return run_strips(args, launch, queue);
+  with_gradient_types(launch.variant, [&](auto types) {
     using K = decltype(types);
     using T = typename K::T;
     const size_t shared = sizeof(Shelves<T, kWide>);

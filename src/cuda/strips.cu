@@ -1,4 +1,4 @@
-// CAME and Adafactor on matrices whose gradient is bf16: the visits that reduce, in strips.  docs/algorithms.md,
+// CAME and Adafactor on matrices whose gradient is bf16: the passes that reduce, in strips.  docs/algorithms.md,
 // equations (5) to (11); statistics.cu and came.cu have all other matrices.
 #include "cuda/device/confidence.cuh"
 #include "cuda/device/strips.cuh"
@@ -20,49 +20,49 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
   constexpr int N = K::N;
   using G = typename K::Param;
   using Raw = typename G::template Raw<N>;
-  constexpr int kTurns = turns_ahead(static_cast<int>(sizeof(Raw)) * kStripThreads * V);
+  constexpr int kRounds = rounds_ahead(static_cast<int>(sizeof(Raw)) * kStripThreads * V);
   const Strip<K, V> strip(s.t.cols);
   const int64_t b = part.batch;
   const Place grad = s.grad(b);
   const auto frame = s.template frame<K::kPlain>(b, kWarp);
   const typename K::At top = frame.where(part.row, strip.col, s.t.cols - strip.col);
-  float* averages = update.factors.row + s.row_at(b, part.row);
-  const float factor = s.factor();
-  const float rate = update.factors.rate();
-  const float eps = static_cast<float>(update.factors.eps);
+  float* averages = update.averages.row + s.row_at(b, part.row);
+  const float multiplier = s.multiplier();
+  const float rate = update.averages.rate();
+  const float eps = static_cast<float>(update.averages.eps);
   const float share = static_cast<float>(1 / static_cast<double>(s.t.whole_cols));
   const int count = static_cast<int>(part.rows);
-  const Ahead<G, N, kStripThreads, V, kTurns> ahead(memory_of_block(), static_cast<int>(threadIdx.x));
-  const auto row_of = [&](int turn) { return strip.group + turn * strip.groups; };
-  const auto at = [&](int turn) { return top.below(row_of(turn), strip.cols, row_of(turn) < count); };
-  const auto send = [&](int turn) {
-    const typename K::At w = at(turn);
+  const Ahead<G, N, kStripThreads, V, kRounds> ahead(memory_of_block(), static_cast<int>(threadIdx.x));
+  const auto row_of = [&](int round) { return strip.group + round * strip.groups; };
+  const auto at = [&](int round) { return top.below(row_of(round), strip.cols, row_of(round) < count); };
+  const auto send = [&](int round) {
+    const typename K::At w = at(round);
 #pragma unroll
-    for (int v = 0; v < V; ++v) ahead.send(turn, v, strip.template place<G>(grad, v), strip.vector(w, v));
+    for (int v = 0; v < V; ++v) ahead.send(round, v, strip.template place<G>(grad, v), strip.vector(w, v));
     sent();
   };
   const auto decode = [&](const Raw& raw, float(&x)[N]) {
     G::decode(grad, raw, x);
 #pragma unroll
-    for (int n = 0; n < N; ++n) x[n] = Scaled ? x[n] * factor : x[n];
+    for (int n = 0; n < N; ++n) x[n] = Scaled ? x[n] * multiplier : x[n];
   };
   float plain[V][N] = {};
   float weighted[V][N] = {};
-  for (int turn = 0; turn < kTurns; ++turn) send(turn);
+  for (int round = 0; round < kRounds; ++round) send(round);
   // Averages of as many rows as a warp has lanes wait in them.
   float of_lane = 1.0F;
-  const auto row_of_lane = [&](int turn) { return row_of(turn - turn % kWarp + strip.lane); };
-  const int turns = (count + strip.groups - 1) / strip.groups;  // of every group: the last one may find no row
+  const auto row_of_lane = [&](int round) { return row_of(round - round % kWarp + strip.lane); };
+  const int rounds = (count + strip.groups - 1) / strip.groups;  // of every group: the last one may find no row
 #pragma unroll 1
-  for (int turn = 0; turn < turns; ++turn) {
-    const int lane = turn % kWarp;
-    if (lane == 0) of_lane = row_of_lane(turn) < count ? averages[row_of_lane(turn)] : 1.0F;
+  for (int round = 0; round < rounds; ++round) {
+    const int lane = round % kWarp;
+    if (lane == 0) of_lane = row_of_lane(round) < count ? averages[row_of_lane(round)] : 1.0F;
     const float old = __shfl_sync(kAll, of_lane, lane);
     Raw raw[V];
-    arrived<kTurns - 1>();
+    arrived<kRounds - 1>();
 #pragma unroll
-    for (int v = 0; v < V; ++v) raw[v] = ahead.take(turn, v, grad, strip.vector(top, v));
-    send(turn + kTurns);
+    for (int v = 0; v < V; ++v) raw[v] = ahead.take(round, v, grad, strip.vector(top, v));
+    send(round + kRounds);
     float mine[N] = {};
 #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -72,11 +72,11 @@ CAME_MAIN_ROUTE void sum_squares(const Subject<float>& s, const Update<float>& u
       for (int n = 0; n < N; ++n) mine[n] = fused(x[n], x[n], mine[n]);
     }
     const float of_strip = over_lanes<Add>((mine[0] + mine[1]) + (mine[2] + mine[3]), kWarp);
-    const float average = blend(old, rate, strip.across(of_strip, turn) * share + eps);
-    const float weight = row_of(turn) < count ? weight_of(average) : 0.0F;
+    const float average = blend(old, rate, strip.across(of_strip, round) * share + eps);
+    const float weight = row_of(round) < count ? weight_of(average) : 0.0F;
     if (strip.lane == lane) of_lane = average;
-    if (lane == kWarp - 1 || turn == turns - 1) {
-      if (strip.strip == 0 && row_of_lane(turn) < count) averages[row_of_lane(turn)] = of_lane;
+    if (lane == kWarp - 1 || round == rounds - 1) {
+      if (strip.strip == 0 && row_of_lane(round) < count) averages[row_of_lane(round)] = of_lane;
     }
 #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -102,7 +102,7 @@ CAME_ROUTE void end_squares(const Args& a, const Desk& desk) {
   const Subject<float> s(a, desk, false);
   const Update<float> update(s);
   arrive<Add>(
-      team, s, desk.part.batch, &update.factors, [&](int64_t b) { update.finish_block(team, a.phase, b, true); },
+      team, s, desk.part.batch, &update.averages, [&](int64_t b) { update.finish_matrix(team, a.phase, b, true); },
       [&] { update.finish_statistics(team, a.phase, true); });
 }
 
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kStripThreads, 2) squares_kernel(const __grid_
   const Desk& desk = desk_of(a);
   if (!is_taken<K>(a, desk.scalars)) return;
   const Subject<float> s(a, desk, K::kPlain);
-  if (fabsf(s.factor()) == 1.0F) {
+  if (fabsf(s.multiplier()) == 1.0F) {
     sum_squares<K, false>(s, Update<float>(s), desk.part);
   } else {
     sum_squares<K, true>(s, Update<float>(s), desk.part);
@@ -123,64 +123,65 @@ __global__ void __launch_bounds__(kStripThreads, 2) squares_kernel(const __grid_
 
 /// The momentum's vectors of a strip on their way.  Of codes, each lane brings its own, and a few lanes the scales of
 /// all.
-template <class K, int V, int Turns>
+template <class K, int V, int Rounds>
 class MomentumAhead {
  public:
   using M = typename K::Momentum;
   using Raw = typename M::template Raw<K::N>;
-  static constexpr int kBytes = Ahead<M, K::N, kStripThreads, V, Turns>::kBytes;
+  static constexpr int kBytes = Ahead<M, K::N, kStripThreads, V, Rounds>::kBytes;
 
   __device__ MomentumAhead(const Strip<K, V>& strip, unsigned char* memory)
       : strip_(strip), vectors_(memory, static_cast<int>(threadIdx.x)) {}
 
-  __device__ __forceinline__ void send(int turn, const Place& momentum, const typename K::At& of_row) const {
+  __device__ __forceinline__ void send(int round, const Place& momentum, const typename K::At& of_row) const {
 #pragma unroll
-    for (int v = 0; v < V; ++v) vectors_.send(turn, v, strip_.template place<M>(momentum, v), strip_.vector(of_row, v));
+    for (int v = 0; v < V; ++v)
+      vectors_.send(round, v, strip_.template place<M>(momentum, v), strip_.vector(of_row, v));
   }
-  __device__ __forceinline__ void take(int turn, const Place& momentum, const typename K::At& of_row,
+  __device__ __forceinline__ void take(int round, const Place& momentum, const typename K::At& of_row,
                                        Raw (&raw)[V]) const {
 #pragma unroll
-    for (int v = 0; v < V; ++v) raw[v] = vectors_.take(turn, v, momentum, of_row);
+    for (int v = 0; v < V; ++v) raw[v] = vectors_.take(round, v, momentum, of_row);
   }
 
  private:
   const Strip<K, V>& strip_;
-  Ahead<M, K::N, kStripThreads, V, Turns> vectors_;
+  Ahead<M, K::N, kStripThreads, V, Rounds> vectors_;
 };
 
-template <class K, int V, int Turns>
-requires(K::kPlain&& requires { &K::Momentum::factor_of; }) class MomentumAhead<K, V, Turns> {
+template <class K, int V, int Rounds>
+requires(K::kPlain&& requires { &K::Momentum::multiplier_of; }) class MomentumAhead<K, V, Rounds> {
  public:
   using M = typename K::Momentum;
   using Raw = typename M::template Raw<K::N>;
-  using Words = Ahead<typename M::Words, K::N, kStripThreads, V, Turns>;
-  static constexpr int kBytes = Words::kBytes + Turns * kStripWarps * V * static_cast<int>(sizeof(float));
+  using Words = Ahead<typename M::Words, K::N, kStripThreads, V, Rounds>;
+  static constexpr int kBytes = Words::kBytes + Rounds * kStripWarps * V * static_cast<int>(sizeof(float));
 
   __device__ MomentumAhead(const Strip<K, V>& strip, unsigned char* memory)
       : strip_(strip),
         words_(memory, static_cast<int>(threadIdx.x)),
         scales_(reinterpret_cast<Vector<float, V>*>(memory + Words::kBytes) + threadIdx.x / kWarp) {}
 
-  __device__ __forceinline__ void send(int turn, const Place& momentum, const typename K::At& of_row) const {
+  __device__ __forceinline__ void send(int round, const Place& momentum, const typename K::At& of_row) const {
 #pragma unroll
-    for (int v = 0; v < V; ++v) words_.send(turn, v, strip_.template place<M>(momentum, v), strip_.vector(of_row, v));
+    for (int v = 0; v < V; ++v) words_.send(round, v, strip_.template place<M>(momentum, v), strip_.vector(of_row, v));
     if (strip_.lane < V) {
-      copy_later<4>(&scales(turn).v[strip_.lane], momentum.scales + of_row.block_at(momentum) + strip_.lane,
+      copy_later<4>(&scales(round).v[strip_.lane], momentum.scales + of_row.block_at(momentum) + strip_.lane,
                     strip_.begins(of_row, strip_.lane));
     }
   }
-  __device__ __forceinline__ void take(int turn, const Place& momentum, const typename K::At& of_row,
+  __device__ __forceinline__ void take(int round, const Place& momentum, const typename K::At& of_row,
                                        Raw (&raw)[V]) const {
     __syncwarp();
-    const Vector<float, V> scale = scales(turn);
+    const Vector<float, V> scale = scales(round);
 #pragma unroll
-    for (int v = 0; v < V; ++v) raw[v] = {words_.take(turn, v, momentum, of_row), scale.v[v]};
+    for (int v = 0; v < V; ++v) raw[v] = {words_.take(round, v, momentum, of_row), scale.v[v]};
     __syncwarp();  // before the next ones come
   }
 
  private:
-  __device__ __forceinline__ Vector<float, V>& scales(int turn) const {
-    return scales_[(turn & (Turns - 1)) * kStripWarps];
+  __device__ __forceinline__ Vector<float, V>& scales(int round) const {
+    return scales_[(round & (Rounds - 1)) * kStripWarps];
   }
 
   const Strip<K, V>& strip_;
@@ -191,7 +192,7 @@ requires(K::kPlain&& requires { &K::Momentum::factor_of; }) class MomentumAhead<
 /// Rows that are finished together: what gradients are multiplied with, and what the strips add up to.
 constexpr int kSegment = 128;
 struct RowsOfSegment {
-  float factor[kSegment];
+  float multiplier[kSegment];
   float sum[kSegment][kStripWarps];
 };
 
@@ -201,7 +202,7 @@ CAME_MAIN_ROUTE void store_row(const Strip<K, V>& strip, const Place& momentum, 
                                float (&m)[V][K::N]) {
   using M = typename K::Momentum;
   const auto place = [&](int v) { return strip.template place<M>(momentum, v); };
-  if constexpr (K::kPlain && requires { &M::factor_of; }) {
+  if constexpr (K::kPlain && requires { &M::multiplier_of; }) {
     float scale = 0.0F;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -209,20 +210,20 @@ CAME_MAIN_ROUTE void store_row(const Strip<K, V>& strip, const Place& momentum, 
       if (strip.lane % V == v) scale = of_vector;
     }
     const unsigned usable = __ballot_sync(kAll, scale > 0.0F);
-    const float factor = M::factor_of(momentum, scale);
+    const float multiplier = M::multiplier_of(momentum, scale);
     const float unit = M::unit_of(momentum, scale);
-    float factors[V];
+    float multipliers[V];
     float units[V];
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      factors[v] = __shfl_sync(kAll, factor, v);
+      multipliers[v] = __shfl_sync(kAll, multiplier, v);
       units[v] = __shfl_sync(kAll, unit, v);
     }
     if (strip.lane < V && strip.begins(of_row, strip.lane))
       momentum.scales[of_row.block_at(momentum) + strip.lane] = scale;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      const uint32_t codes = M::encode(momentum, (usable >> v & 1U) != 0, units[v], factors[v], m[v]);
+      const uint32_t codes = M::encode(momentum, (usable >> v & 1U) != 0, units[v], multipliers[v], m[v]);
       M::template store_codes<K::N>(place(v), strip.vector(of_row, v), codes);
     }
   } else {
@@ -240,9 +241,9 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
   using G = typename K::Param;
   using M = typename K::Momentum;
   constexpr int kBytes = static_cast<int>(sizeof(typename G::template Raw<N>) + sizeof(typename M::template Raw<N>));
-  constexpr int kTurns = turns_ahead(kBytes * kStripThreads * V);
-  using OfGrad = Ahead<G, N, kStripThreads, V, kTurns>;
-  using OfMomentum = MomentumAhead<K, V, kTurns>;
+  constexpr int kRounds = rounds_ahead(kBytes * kStripThreads * V);
+  using OfGrad = Ahead<G, N, kStripThreads, V, kRounds>;
+  using OfMomentum = MomentumAhead<K, V, kRounds>;
   static_assert(OfGrad::kBytes + OfMomentum::kBytes <= kAheadBytes);
   const OfGrad gradients(memory_of_block(), static_cast<int>(threadIdx.x));
   const Strip<K, V> strip(s.t.cols);
@@ -251,8 +252,8 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
   const Place grad = s.grad(b);
   const Place momentum = s.momentum(b);
   const auto frame = s.template frame<K::kPlain>(b, kWarp);
-  const Factors<float> factors = instability(s);
-  const float* roots = s.column_factors(b);
+  const Averages<float> averages = instability(s);
+  const float* roots = s.column_multipliers(b);
   const float rate = static_cast<float>(algorithms::rate_of(s.o.beta1));
   float col[V][N];
   float over[V][N] = {};
@@ -268,39 +269,39 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
     const int count = static_cast<int>(part.rows - segment < kSegment ? part.rows - segment : kSegment);
     const int64_t first = part.row + segment;
     const typename K::At top = frame.where(first, strip.col, s.t.cols - strip.col);
-    const auto row_of = [&](int turn) { return strip.group + turn * strip.groups; };
-    const auto at = [&](int turn) { return top.below(row_of(turn), strip.cols, row_of(turn) < count); };
-    const auto send = [&](int turn) {
-      const typename K::At w = at(turn);
+    const auto row_of = [&](int round) { return strip.group + round * strip.groups; };
+    const auto at = [&](int round) { return top.below(row_of(round), strip.cols, row_of(round) < count); };
+    const auto send = [&](int round) {
+      const typename K::At w = at(round);
 #pragma unroll
-      for (int v = 0; v < V; ++v) gradients.send(turn, v, strip.template place<G>(grad, v), strip.vector(w, v));
-      momenta.send(turn, momentum, w);
+      for (int v = 0; v < V; ++v) gradients.send(round, v, strip.template place<G>(grad, v), strip.vector(w, v));
+      momenta.send(round, momentum, w);
       sent();
     };
-    for (int turn = 0; turn < kTurns; ++turn) send(turn);
+    for (int round = 0; round < kRounds; ++round) send(round);
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kStripThreads) {
-      rows.factor[i] = update.row_factor(b, first + i, 1.0);
+      rows.multiplier[i] = update.row_multiplier(b, first + i, 1.0);
     }
     __syncthreads();
     // The sum over a row is handed from lane to lane while the next row is under way.
     float of_last = 0.0F;
-    const auto sum_last = [&](int turn) {
+    const auto sum_last = [&](int round) {
       const float of_strip = over_lanes<Add>(of_last, kWarp);
-      if (strip.lane == 0 && turn > 0) rows.sum[row_of(turn - 1)][strip.strip] = of_strip;
+      if (strip.lane == 0 && round > 0) rows.sum[row_of(round - 1)][strip.strip] = of_strip;
     };
-    int turn = 0;
+    int round = 0;
 #pragma unroll 1
-    for (; row_of(turn) < count; ++turn) {
-      const typename K::At of_row = at(turn);
-      const float row = rows.factor[row_of(turn)];
+    for (; row_of(round) < count; ++round) {
+      const typename K::At of_row = at(round);
+      const float row = rows.multiplier[row_of(round)];
       typename G::template Raw<N> g[V];
       typename M::template Raw<N> raw[V];
-      arrived<kTurns - 1>();
+      arrived<kRounds - 1>();
 #pragma unroll
-      for (int v = 0; v < V; ++v) g[v] = gradients.take(turn, v, grad, of_row);
-      momenta.take(turn, momentum, of_row, raw);
-      send(turn + kTurns);
-      sum_last(turn);
+      for (int v = 0; v < V; ++v) g[v] = gradients.take(round, v, grad, of_row);
+      momenta.take(round, momentum, of_row, raw);
+      send(round + kRounds);
+      sum_last(round);
       float mine[N] = {};
       float u[V][N];
       float m[V][N];
@@ -327,13 +328,13 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
       }
       of_last = (mine[0] + mine[1]) + (mine[2] + mine[3]);
     }
-    sum_last(turn);
+    sum_last(round);
     arrived<0>();
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kStripThreads) {
       double total = 0;
       for (int k = 0; k < strip.strips; ++k) total += static_cast<double>(rows.sum[i][k]);
-      factors.average_row(b, first + i, total);
+      averages.average_row(b, first + i, total);
     }
     __syncthreads();
   }
@@ -344,9 +345,9 @@ CAME_MAIN_ROUTE void blend_strips(const Subject<float>& s, const Update<float>& 
 CAME_ROUTE void end_momentum(const Args& a, const Desk& desk) {
   const Team<kStripThreads> team;
   const Subject<float> s(a, desk, false);
-  const Factors<float> factors = instability(s);
+  const Averages<float> averages = instability(s);
   arrive<Add>(
-      team, s, desk.part.batch, &factors, [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
+      team, s, desk.part.batch, &averages, [&](int64_t b) { finish_momentum(team, s, a.phase, b, true); },
       [&] { finish_agreement(team, s, a.phase, true); });
 }
 
@@ -368,16 +369,16 @@ void run_strips(const Args& args, const Launch& launch, const Queue& queue) {
   const auto with = [&](auto types) {
     using K = decltype(types);
     if (args.phase_kind == PhaseKind::statistics) {
-      using G = std::conditional_t<K::kPlain, TypesOf<Kind::bf16_bf16>, TypesOf<Kind::any32>>;
+      using G = std::conditional_t<K::kPlain, TypesOf<Variant::bf16_bf16>, TypesOf<Variant::any32>>;
       launch_parts(squares_kernel<G>, args, launch, kStripThreads, kAheadBytes, queue);
     } else {
       launch_parts(strips_kernel<K>, args, launch, kStripThreads, kAheadBytes, queue);
     }
   };
-  if (launch.kind == Kind::bf16_f32) return with(TypesOf<Kind::bf16_f32>{});
-  if (launch.kind == Kind::bf16_bf16) return with(TypesOf<Kind::bf16_bf16>{});
-  if (launch.kind == Kind::bf16_codes) return with(TypesOf<Kind::bf16_codes>{});
-  with(TypesOf<Kind::any32>{});
+  if (launch.variant == Variant::bf16_f32) return with(TypesOf<Variant::bf16_f32>{});
+  if (launch.variant == Variant::bf16_bf16) return with(TypesOf<Variant::bf16_bf16>{});
+  if (launch.variant == Variant::bf16_codes) return with(TypesOf<Variant::bf16_codes>{});
+  with(TypesOf<Variant::any32>{});
 }
 
 }  // namespace came::cuda

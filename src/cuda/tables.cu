@@ -9,6 +9,7 @@
 #include "core/message.hpp"
 #include "cuda/begin.hpp"
 #include "cuda/content.hpp"
+#include "cuda/kernels.hpp"
 
 namespace came::cuda {
 namespace {
@@ -44,15 +45,15 @@ OnDevice::~OnDevice() {
 
 Room room_of(const core::Plan& plan) {
   const auto tensors = static_cast<int64_t>(plan.tensors.size());
-  int64_t blocks = 0;
-  for (const core::Tensor& t : plan.tensors) blocks += t.local_blocks();
+  int64_t sets = 0;
+  for (const core::Tensor& t : plan.tensors) sets += t.local_sets();
   Room room{};
   room.scalars = 0;
   room.words = room.scalars + words(tensors * static_cast<int64_t>(sizeof(Scalars)));
   // Options of the step, pointers, then rates and counters where those lie on the host.
   const auto groups = static_cast<int64_t>(plan.groups.size());
   room.arrivals = room.words + groups * kOptionsWords + plan.state_count + 3 * tensors + groups + 2;
-  room.agreements = room.arrivals + words((blocks + tensors) * static_cast<int64_t>(sizeof(unsigned)));
+  room.agreements = room.arrivals + words((sets + tensors) * static_cast<int64_t>(sizeof(unsigned)));
   room.sheets = room.agreements + tensors + kMostPointers;  // some are read that a tensor does not have
   const size_t sheet = plan.algorithm == Algorithm::came ? sizeof(Sheet) : is_adam(plan) ? sizeof(MomentsSheet) : 0;
   room.sums = room.sheets + words(tensors * static_cast<int64_t>(sheet));
@@ -62,7 +63,7 @@ Room room_of(const core::Plan& plan) {
 
 int64_t room_for_pieces(const core::Plan& plan, int64_t floats) {
   const int64_t needed = words(floats * static_cast<int64_t>(sizeof(float))) + 1;  // from a multiple of 16 bytes on
-  // Before what is derived lies what other tensors' tiles left: by then nobody reads it.
+  // Before the matrix scalars lies what other tensors' tiles left: by then nobody reads it.
   return needed <= plan.matrix_scalars_offset ? 0 : needed;
 }
 
@@ -75,7 +76,7 @@ int64_t room_in_all(const core::Plan& plan) {
 int64_t table_bytes(const core::Plan& plan) {
   const Content c = content_of(plan);
   return bytes_of(c.tensors) + bytes_of(plan.groups) + bytes_of(c.tiles) + bytes_of(c.parts) + bytes_of(c.chunks) +
-         bytes_of(c.vectors) + bytes_of(c.pieces) + bytes_of(c.norms);
+         bytes_of(c.vectors) + bytes_of(c.pieces) + bytes_of(c.norms) + bytes_of(c.unshared);
 }
 
 Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.device_index) {
@@ -90,11 +91,13 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
   overlap = launches_overlap();
   std::copy(c.launches, c.launches + kPhases, launches);
   routes = c.routes;
-  for (const Route& route : routes) ++tensors_of[static_cast<int>(route.kind)][static_cast<int>(route.way)];
-  block_count = c.blocks;
+  for (const Route& route : routes) ++tensors_of[static_cast<int>(route.variant)][static_cast<int>(route.way)];
+  set_count = c.sets;
   vector_count = static_cast<int64_t>(c.vectors.size());
   norm_count = static_cast<int64_t>(c.norms.size());
+  unshared_count = static_cast<int64_t>(c.unshared.size());
   vectors_beside = overlap && c.residents.area > 0;
+  vectors_together = unshared_count > 0 && has_cooperative_launches() && vectors_fit(vector_count);
   if (c.residents.area > 0) {
     Residents found = c.residents;
     found.side_by_side = fits_the_chip();
@@ -120,6 +123,7 @@ Tables::Tables(const core::Plan& plan) : room(room_of(plan)), device_(plan.devic
     vectors = copy(c.vectors);
     pieces = copy(c.pieces);
     norms = copy(c.norms);
+    unshared = copy(c.unshared);
     soon_bytes = bytes_of(c.vectors) + std::min(bytes_of(c.pieces), kFirstPieces);
   } catch (...) {
     cudaFree(memory_);

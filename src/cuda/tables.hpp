@@ -15,13 +15,13 @@ using core::Owner;
 using core::PhaseKind;
 using core::Range;
 
-/// Kernels are compiled for these storages of parameter and gradient, and momentum.  `any` looks at run time.
-enum class Kind : int32_t { f32_f32, f32_bf16, f32_codes, bf16_f32, bf16_bf16, bf16_codes, any32, any64 };
-inline constexpr int kKinds = 8;
+/// Kernels are compiled for these storages of parameter and gradient, and momentum.  `any` looks types up at run time.
+enum class Variant : int32_t { f32_f32, f32_bf16, f32_codes, bf16_f32, bf16_bf16, bf16_codes, any32, any64 };
+inline constexpr int kVariants = 8;
 
-/// Do the kernels of a kind take whole vectors only?  Tensors of such a kind with an address that is no multiple of 16
-/// bytes are taken by those of `any32`, in a launch of their own: the same bits.
-constexpr bool needs_alignment(Kind kind) { return kind < Kind::any32; }
+/// Do the kernels of a variant take whole vectors only?  Tensors of such a one with an address that is no multiple of
+/// 16 bytes are taken by those of `any32`, in a launch of their own: the same bits.
+constexpr bool needs_alignment(Variant variant) { return variant < Variant::any32; }
 
 /// How a whole step takes a tensor: phase by phase, or through all phases in one launch, as a vector or a matrix that
 /// is resident.
@@ -30,10 +30,12 @@ inline constexpr int kWays = 3;
 
 /// What the host must know of a tensor.
 struct Route {
-  Kind kind;
+  Variant variant;
   Way way;
 };
-constexpr bool needs_alignment(const Route& route) { return needs_alignment(route.kind) || route.way != Way::phases; }
+constexpr bool needs_alignment(const Route& route) {
+  return needs_alignment(route.variant) || route.way != Way::phases;
+}
 
 /// Most pointers of a tensor: parameter, gradient, states.
 inline constexpr int kMostPointers = 10;
@@ -70,13 +72,13 @@ struct TensorTable {
   int64_t batch, rows, cols;
   int64_t whole_rows, whole_cols;
   int64_t first_batch, first_row, first_col;
-  int64_t pointers;        ///< Index of its first: parameter, gradient, states.
-  int64_t blocks;          ///< Matrices with results of their own, or 1.
-  int64_t block;           ///< Number of the first among those of the plan.
-  int64_t tile;            ///< Number of its first tile.
-  int64_t tiles;           ///< Per block.
-  int64_t column_factors;  ///< In the workspace.
-  int32_t front;           ///< Scalars before the vectors of a tile's partial results.
+  int64_t pointers;            ///< Index of its first: parameter, gradient, states.
+  int64_t sets;                ///< Of partials: one per matrix, or one.
+  int64_t first_set;           ///< Number of the first among those of the plan.
+  int64_t tile;                ///< Number of its first tile.
+  int64_t tiles;               ///< Per set.
+  int64_t column_multipliers;  ///< In the workspace.
+  int32_t front;               ///< Scalars before the vectors of a tile's partials.
   uint64_t id;
   double elements;  ///< Of the whole tensor.
   int32_t group;
@@ -86,13 +88,13 @@ struct TensorTable {
   bool resident;    ///< Stays in shared memory and registers during a step.
   bool vector;      ///< Taken through a step in one launch.
   bool flat;        ///< Taken in chunks: nothing depends on rows and columns.
-  bool strips;      ///< Rows are taken in strips by the visits that reduce.
+  bool strips;      ///< Rows are taken in strips by the passes that reduce.
   bool near;        ///< A number of 32 bits counts the elements between any two of a tile.
   bool contiguous;  ///< Rows follow each other in the whole tensor too, and nothing depends on where they end.
   States states;
   bool needs_alignment;  ///< Route.
   SlotTable slots[kPhases];
-  int32_t units[kPhases];  ///< Thread blocks per block of results, in each phase.
+  int32_t units[kPhases];  ///< Thread blocks per set, in each phase.
 };
 
 /// A part of a tensor: a tile, or what one thread block takes of it in a phase.
@@ -109,25 +111,25 @@ struct Part {
   int64_t pointers;
 };
 
-/// What follows from a reduction, per block.
-struct Derived {
-  double update;      ///< Factor of the update: root of the mean row average over the clipping ratio.
-  double confidence;  ///< Factor of the momentum: the same root for the instability, bias-corrected.
-  double direction;   ///< Factor of the whole direction: cautious rescaling, LAMB's trust ratio.
+/// What follows from a reduction, per set.
+struct MatrixScalars {
+  double update;      ///< Multiplier of the update: root of the mean row average over the clipping ratio.
+  double confidence;  ///< Multiplier of the momentum: the same root for the instability, bias-corrected.
+  double direction;   ///< Multiplier of the whole direction: cautious rescaling, LAMB's trust ratio.
   double rate;        ///< Adafactor: the learning rate.
 };
-static_assert(sizeof(Derived) == core::kMatrixScalars * sizeof(double));
+static_assert(sizeof(MatrixScalars) == core::kMatrixScalars * sizeof(double));
 
 /// What a step says of one tensor, once its scalars are read.
 struct Scalars {
   double lr;
   double count;                     ///< Number of this step, from 1.
-  double factor;                    ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
+  double multiplier;                ///< Of the gradient: unscaled, clipped to max_grad_norm, negated by `maximize`.
   double correction1, correction2;  ///< 1 - beta^count.
   double correction3;
   double beta2;       ///< Of this step: Adafactor's may grow.
   uint64_t keys[4];   ///< Of stochastic rounding, by algorithms::Stream.
-  int32_t active;     ///< Taken by the kernels of its kind.
+  int32_t active;     ///< Taken by the kernels of its variant.
   int16_t vectors;    ///< Everything is aligned for whole vectors.
   int16_t unaligned;  ///< Taken by those of `any32` instead, since an address is not aligned.
 };
@@ -147,7 +149,7 @@ enum class Word : int32_t {
   rows,
   cols,
   share_of_row,  ///< 1 / rows.
-  factor,
+  multiplier,
   lr,
   decay,
   rate1,  ///< algorithms::rate_of(beta1), and so on.
@@ -174,7 +176,7 @@ struct MomentsSheet {
   uint64_t keys[2];  ///< Of stochastic rounding: parameter, momentum.
   uint64_t whole;    ///< Number of its first element in the whole tensor.
   int64_t elements;
-  float factor, rate1, rate2;
+  float multiplier, rate1, rate2;
   float l2, decay, root, eps, rate;  ///< Rates of device/moments.cuh.
   DType dtype, grad_dtype, momentum_dtype;
   int32_t stochastic, active;
@@ -197,16 +199,16 @@ struct ScalarTable {
 };
 
 /// What blocks take of tensors: parts, parts whose rows warps take in strips, chunks.
-enum class Form : int32_t { parts, strips, chunks };
-inline constexpr int kForms = 3;
+enum class Work : int32_t { parts, strips, chunks };
+inline constexpr int kWorks = 3;
 
 /// Shared memory of a block for vectors that are on their way, where rows are taken in strips.
 inline constexpr int kAheadBytes = 64 << 10;
 
-/// One launch of a phase: tensors of one kind.
+/// One launch of a phase: tensors of one kernel variant.
 struct Launch {
-  Kind kind;
-  Form form;
+  Variant variant;
+  Work work;
   int64_t first;
   int64_t count;
   int32_t buffer;  ///< Bytes of shared memory for columns that a block owns.
@@ -237,13 +239,13 @@ struct Args {
   const Chunk* chunks;  ///< likewise.
   const char* soon;     ///< Tables that are read once a step has begun,
   int64_t soon_bytes;   ///< so many bytes of them.
-  int64_t tensor_count, block_count, turn_count;
+  int64_t tensor_count, set_count, turn_count;
   // In the workspace.
   double* workspace;
-  Derived* derived;
+  MatrixScalars* matrix_scalars;
   Scalars* scalars;
   uint64_t* words;
-  unsigned* arrivals;              ///< Per block, then per tensor.
+  unsigned* arrivals;              ///< Per set, then per tensor.
   unsigned long long* agreements;  ///< Per tensor.
   double* sums;                    ///< Of tiles of shared vectors.
   unsigned* turns;                 ///< Of waves.
@@ -288,9 +290,9 @@ class Tables {
 
   // On the host, as every call needs it: a plan's tensors themselves are many lines of memory.
   Room room{};
-  std::vector<uint8_t> states_of;          ///< Of each tensor, how many.
-  std::vector<Route> routes;               ///< Of each tensor,
-  int32_t tensors_of[kKinds][kWays] = {};  ///< and how many have the same.
+  std::vector<uint8_t> states_of;             ///< Of each tensor, how many.
+  std::vector<Route> routes;                  ///< Of each tensor,
+  int32_t tensors_of[kVariants][kWays] = {};  ///< and how many have the same.
 
   std::vector<Launch> launches[kPhases];
   bool overlap = false;  ///< May those of a phase run beside each other?
@@ -301,10 +303,13 @@ class Tables {
   const Chunk* chunks = nullptr;
   const VectorTable* vectors = nullptr;
   const Range* norms = nullptr;
-  int64_t block_count = 0;
-  int64_t vector_count = 0;
   int64_t norm_count = 0;
-  bool vectors_beside = false;  ///< Resident matrices.
+  const VectorTable* unshared = nullptr;
+  int64_t set_count = 0;
+  int64_t vector_count = 0;
+  int64_t unshared_count = 0;     ///< 0: no blocks share a vector.
+  bool vectors_beside = false;    ///< Resident matrices.
+  bool vectors_together = false;  ///< Where they have a cooperative launch of their own, has the device room for it?
 
   // Resident matrices: resident.hpp.
   std::unique_ptr<const Residents> residents;

@@ -3,8 +3,9 @@
 // by one do.
 //
 // A step has hundreds of vectors and they hold next to nothing: what they cost is the waiting for one load after the
-// other.  Hence all are sent for at once.  Blocks that share a vector wait for each other; they are few, and the
-// longest vectors begin first.  Where matrices are resident, vectors take the places of the blocks that end first.
+// other.  Hence all are sent for at once.  Blocks that share a vector wait for each other, where they are sure to run
+// at the same time; the longest vectors begin first.  Where matrices are resident, vectors take the places of the
+// blocks that end first.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/notes.cuh"
 #include "cuda/device/update.cuh"
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
   auto* const full = notes.pointer<float>(Word::row);
   auto* const momentum = notes.pointer<float>(Word::momentum);
   auto* const param = notes.pointer<float>(Word::param);
-  const float factor = notes.rounded(Word::factor);
+  const float multiplier = notes.rounded(Word::multiplier);
   // All of it is on its way before anybody waits for any.
   constexpr int kStride = kLine / static_cast<int>(sizeof(float));
   const int last = vector.first + vector.count;
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
       float mine = 0;
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
-        const float x = g[k].v[n] * factor;
+        const float x = g[k].v[n] * multiplier;
         v[k].v[n] = blend(v[k].v[n], rate2, square(x) + eps);
         if (n < count) mine += square(Update<float>::full_update(x, 1.0F, v[k].v[n], 1.0F));
       }
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
     for_fours(tile, [&](int k, int first, int count) {
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
-        m[k].v[n] = blend(m[k].v[n], rate1, Update<float>::full_update(g[k].v[n], factor, v[k].v[n], clip));
+        m[k].v[n] = blend(m[k].v[n], rate1, Update<float>::full_update(g[k].v[n], multiplier, v[k].v[n], clip));
         p[k].v[n] = moved(p[k].v[n], decay, m[k].v[n] * lr);
       }
       store_four(momentum + first, count, m[k]);
@@ -162,6 +163,20 @@ __global__ void __launch_bounds__(kWide, 2) vectors_kernel(const __grid_constant
 void run_vectors(const Args& args, const VectorTable* vectors, int64_t count, bool beside, const Queue& queue) {
   const Manner manner = beside ? Manner::beside : Manner::after;
   run_kernel(vectors_kernel, {count, kWide, 0, manner}, queue, args, vectors);
+}
+
+bool run_vectors_together(const Args& args, const VectorTable* vectors, int64_t count, const Queue& queue) {
+  return run_together(vectors_kernel, {count, kWide, 0}, queue, args, vectors);
+}
+
+bool vectors_fit(int64_t count) {
+  int device = 0;
+  int sms = 0;
+  int blocks = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "SMs");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, vectors_kernel, kWide, 0), "occupancy");
+  return count <= int64_t{blocks} * sms;
 }
 
 }  // namespace came::cuda

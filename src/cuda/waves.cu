@@ -23,7 +23,7 @@ int32_t pieces_in(const TensorTable& t) { return static_cast<int32_t>(pieces_of(
 
 /// A wave that no other would run beside is cut in two.
 void cut_last(const std::vector<TensorTable>& tensors, std::vector<Wave>& waves) {
-  if (waves.size() % kTeams == 0 || waves.back().tensors.size() == 1) return;
+  if (waves.size() % kWavesAtOnce == 0 || waves.back().tensors.size() == 1) return;
   const Wave all = waves.back();
   Wave halves[2];
   for (const size_t tensor : all.tensors) {
@@ -44,7 +44,7 @@ bool has_room(int device) {
     return unknown;
   };
   constexpr int kReserved = 1024;  // bytes of shared memory that CUDA takes for each block
-  constexpr int kNeeded = kTeams * (kPieceBytes + kReserved);
+  constexpr int kNeeded = kWavesAtOnce * (kPieceBytes + kReserved);
   return of_device(cudaDevAttrMultiProcessorCount, kMostPieces) >= kMostPieces &&
          of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kNeeded) >= kNeeded;
 }
@@ -88,9 +88,9 @@ std::pair<std::vector<PieceTable>, Residents> waves_of(const std::vector<TensorT
   };
   for (const size_t tensor : large) residents.members.push_back({static_cast<int32_t>(tensor)});
   for (const Wave& wave : waves) residents.members.emplace_back(wave.tensors.begin(), wave.tensors.end());
-  for (const size_t tensor : large) add(tensor, 1, std::min(pieces_in(tensors[tensor]), kTeams * kMostPieces), 0);
+  for (const size_t tensor : large) add(tensor, 1, std::min(pieces_in(tensors[tensor]), kWavesAtOnce * kMostPieces), 0);
   for (size_t k = 0; k < waves.size(); ++k) {
-    int32_t base = static_cast<int32_t>(k) % kTeams * kMostPieces;
+    int32_t base = static_cast<int32_t>(k) % kWavesAtOnce * kMostPieces;
     for (const size_t tensor : waves[k].tensors) {
       const int32_t count = pieces_in(tensors[tensor]);
       add(tensor, count, count, base);

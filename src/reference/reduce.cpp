@@ -29,7 +29,7 @@ void reduce_partials(const core::Plan& plan, int phase, const double* workspace,
     const core::MatrixView& view = t.view;
     const double* from = workspace + tile.partial;
     // The slot counts rows and columns of the whole tensor, the tile those of this rank.
-    const int64_t block = t.block_per_matrix() ? tile.batch.begin : 0;
+    const int64_t block = t.set_per_matrix() ? tile.batch.begin : 0;
     double* into = reductions + slot.offset + block * slot.shape.matrix_size(view.rows, view.cols);
     for (int64_t v = 0; v < slot.shape.rows; ++v, from += tile.rows.count, into += view.rows) {
       fold(p.op, from, into + t.local.rows.begin + tile.rows.begin, tile.rows.count);

@@ -91,7 +91,7 @@ void run(const Subject& s, PhaseKind phase, const Tile& tile, const Partials& ou
 }
 
 void finish_cover(const Subject& s) {
-  if (!s.t.block_per_matrix()) return;  // stored already
+  if (!s.t.set_per_matrix()) return;  // stored already
   for (int64_t b = 0; b < s.t.local.batch.count; ++b) {
     store_covers(s, b, s.rows(PhaseKind::cover, core::kCovers, b) + s.t.local.rows.begin,
                  s.cols(PhaseKind::cover, core::kCovers, b) + s.t.local.cols.begin);

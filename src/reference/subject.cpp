@@ -77,7 +77,7 @@ double Subject::total(PhaseKind phase, int64_t k) const {
 
 MatrixScalars& Subject::matrix_scalars(int64_t b) const {
   auto* all = reinterpret_cast<MatrixScalars*>(static_cast<double*>(step_.workspace) + plan.matrix_scalars_offset);
-  return all[t.first_matrix_scalars + (t.block_per_matrix() ? b : 0)];
+  return all[t.first_matrix_scalars + (t.set_per_matrix() ? b : 0)];
 }
 
 void finish_agreement(const Subject& s, PhaseKind phase) {

@@ -77,7 +77,7 @@ class Subject {
 
   [[nodiscard]] MatrixScalars& matrix_scalars(int64_t b) const;
   /// Number of different matrix_scalars(b): as many as matrices here, or one.
-  [[nodiscard]] int64_t matrix_scalars_count() const { return t.block_per_matrix() ? t.local.batch.count : 1; }
+  [[nodiscard]] int64_t matrix_scalars_count() const { return t.set_per_matrix() ? t.local.batch.count : 1; }
 
   [[nodiscard]] int64_t at(int64_t b, int64_t i, int64_t j) const {
     return (b * t.local.rows.count + i) * t.local.cols.count + j;

@@ -76,7 +76,7 @@ void Update::finish_statistics() const {
     s_.matrix_scalars(b).mean_row = s_.t.factored ? averages_.finish(s_, b) : 1.0;
   }
   if (needs_rms_phase()) return;
-  if (!s_.t.block_per_matrix()) {
+  if (!s_.t.set_per_matrix()) {
     clip(s_.total(PhaseKind::statistics, core::kUpdateSquares));
     return;
   }

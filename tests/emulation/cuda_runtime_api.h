@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cuda/teams.hpp"
+#include "cuda/blocks.hpp"
 #include "emulation/emulator.hpp"
 
 enum cudaError_t {
@@ -123,7 +123,7 @@ namespace came::test {
 /// What tests change about the device, and what they look at.
 struct Emulated {
   bool cooperative = true;
-  int multiprocessors = cuda::kMostPieces;       ///< For blocks side by side; fewer in a green context.
+  int sms = cuda::kMostPieces;                   ///< That blocks find; fewer in a green context.
   size_t shared_memory = size_t{227} << 10;      ///< Most that a block may ask for.
   std::map<const void*, std::set<int>> allowed;  ///< Of each kernel, every number of bytes that was asked for.
   int64_t questions = 0;                         ///< How often that was.
@@ -132,12 +132,12 @@ struct Emulated {
 };
 Emulated& emulated();
 
-/// On an SM.
-int blocks_that_fit(size_t bytes);
+/// On an SM, of so many threads and bytes of shared memory each.
+int blocks_that_fit(int threads, size_t bytes);
 }  // namespace came::test
 template <class Kernel>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int, size_t bytes) {
-  *blocks = came::test::blocks_that_fit(bytes);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads, size_t bytes) {
+  *blocks = came::test::blocks_that_fit(threads, bytes);
   return cudaSuccess;
 }
 

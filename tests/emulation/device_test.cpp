@@ -58,9 +58,9 @@ struct Left {
   Bytes image;
   int64_t together;  ///< Launches of blocks side by side.
 };
-Left left_by_steps() {
+Left left_by_steps(const std::vector<TensorSpec>& specs = resident_specs()) {
   const int64_t before = emulated().together;
-  Trial run({Options::came()}, resident_specs(), nullptr, core::cuda_backend());
+  Trial run({Options::came()}, specs, nullptr, core::cuda_backend());
   start(run);
   for (uint64_t step = 0; step < 2; ++step) {
     run.fill_grads(step);
@@ -69,12 +69,17 @@ Left left_by_steps() {
   return {run.image(), emulated().together - before};
 }
 
-TEST_F(EmulatedDevice, WithoutRoomForBlocksSideBySideTakesTheSameStep) {
+/// Does the environment leave launches of blocks side by side on?
+bool is_wanted() {
   const char* given = std::getenv("CAME_CUDA_RESIDENT");
-  const bool wanted = given == nullptr || std::string(given) != "0";
+  return given == nullptr || std::string(given) != "0";
+}
+
+TEST_F(EmulatedDevice, WithoutRoomForBlocksSideBySideTakesTheSameStep) {
+  const bool wanted = is_wanted();
   const Left usual = left_by_steps();
   EXPECT_EQ(usual.together, wanted ? 4 : 0);  // of the large one and of the others, in each step
-  emulated().multiprocessors = 1;
+  emulated().sms = 1;
   const Left refused = left_by_steps();
   EXPECT_EQ(refused.together, 0);
   EXPECT_EQ(refused.image, usual.image);
@@ -82,6 +87,29 @@ TEST_F(EmulatedDevice, WithoutRoomForBlocksSideBySideTakesTheSameStep) {
   const Left unable = left_by_steps();
   EXPECT_EQ(unable.together, 0);
   EXPECT_EQ(unable.image, usual.image);
+}
+
+/// An SM has four places for blocks that take vectors, and the longest vector has five tiles: blocks that shared it
+/// would wait for ever for one that has not begun.
+TEST_F(EmulatedDevice, WithoutRoomForBlocksSideBySideSharesNoVectors) {
+  std::vector<TensorSpec> vectors{spec_of({20000}, DType::f32), spec_of({301}, DType::f32)};
+  std::vector<TensorSpec> with_matrices = resident_specs();
+  for (size_t k = 0; k < vectors.size(); ++k) vectors[k].id = with_matrices.size() + 1 + k;
+  with_matrices.insert(with_matrices.end(), vectors.begin(), vectors.end());
+  for (const auto& specs : {vectors, with_matrices}) {
+    emulated().sms = cuda::kMostPieces;
+    emulated().cooperative = true;
+    const Left usual = left_by_steps(specs);
+    // In each of two steps that of vectors, or those of matrices: see above.
+    EXPECT_EQ(usual.together, !is_wanted() ? 0 : specs.size() == vectors.size() ? 2 : 4);
+    emulated().sms = 1;
+    for (const bool cooperative : {true, false}) {
+      emulated().cooperative = cooperative;
+      const Left alone = left_by_steps(specs);
+      EXPECT_EQ(alone.together, 0);
+      EXPECT_EQ(alone.image, usual.image);
+    }
+  }
 }
 
 /// Tensors of every kind of kernel.
@@ -172,8 +200,9 @@ TEST_P(EmulatedAddresses, MayChangeFromStepToStep) {
 INSTANTIATE_TEST_SUITE_P(All, EmulatedAddresses, testing::ValuesIn(all_words()),
                          [](const auto& param) { return param.param; });
 
-/// One plan, two streams, each with memory of its own: the device goes from one to the other between any launches.
-TEST_F(EmulatedDevice, ServesTwoStreamsWithMatricesThatStayOnTheChip) {
+/// One plan, two streams, each with memory of its own: the device goes from one to the other between any launches.  It
+/// does not within one, so that what two of them share shows where a step takes several: without cooperative ones.
+void check_two_streams() {
   constexpr int kSteps = 3;
   const auto make = [] {
     auto run =
@@ -201,6 +230,13 @@ TEST_F(EmulatedDevice, ServesTwoStreamsWithMatricesThatStayOnTheChip) {
   }
 }
 
+TEST_F(EmulatedDevice, ServesTwoStreamsWithResidentMatrices) {
+  for (const bool cooperative : {true, false}) {
+    emulated().cooperative = cooperative;
+    check_two_streams();
+  }
+}
+
 /// Copies memory: what a caller's own kernel sees of a step before it.
 struct Copies {
   static constexpr int kMost = 32;
@@ -215,6 +251,7 @@ void copy_kernel(Copies all) {
   }
 }
 
+/// That a kernel which runs beside another one is not over before that one only shows on a GPU.
 TEST_F(EmulatedDevice, LetsAProgrammaticLaunchOfTheCallerBeginOnceAStepHasWritten) {
   std::vector<TensorSpec> specs = in_every_type({{5, 7}, {67, 130}, {301}});
   for (const Sizes& shape : std::vector<Sizes>{{70, 1024}, {64, 64}, {301}}) {
@@ -251,7 +288,12 @@ TEST_F(EmulatedDevice, LetsAProgrammaticLaunchOfTheCallerBeginOnceAStepHasWritte
     }
   };
   for (const std::string& word : all_words()) check_steps(word, specs);
-  check_steps("came", {spec_of({70, 1024}, DType::f32)});
+  // What may come last in a step of CAME, beside vectors: matrices phase by phase, and resident ones in either way.
+  check_steps("came", {spec_of({67, 130}, DType::bf16)});
+  for (const bool cooperative : {true, false}) {
+    emulated().cooperative = cooperative;
+    check_steps("came", {spec_of({70, 1024}, DType::f32)});
+  }
 }
 
 }  // namespace

@@ -66,7 +66,9 @@ void Emulator::launch(const Shape& shape, uint64_t seed, const std::function<voi
     ~Restored() { current = outer; }
     Emulator* outer;
   } restored{std::exchange(current, &emulator)};
-  shape.together ? emulator.run_together() : emulator.run_one_by_one();
+  // Variables in shared memory are one for all blocks here: without other shared memory, a kernel's blocks change
+  // places only where they wait for each other.
+  shape.together&& shape.bytes > 0 ? emulator.run_together() : emulator.run_one_by_one();
 }
 
 void Emulator::go_to_next() {
@@ -168,7 +170,8 @@ void Emulator::run_one_by_one() {
   constexpr size_t kMostResting = 16;
   for (int64_t turn = 0; next != order.end() || !waiting.empty(); ++turn) {
     if (turn == kPatience) throw std::runtime_error("blocks wait for each other for ever");
-    if (next != order.end() && (waiting.empty() || random_() % 2 == 0)) {
+    const bool has_place = waiting.size() < static_cast<size_t>(shape_.places);
+    if (next != order.end() && has_place && (waiting.empty() || random_() % 2 == 0)) {
       if (vacant.empty()) {
         vacant.push_back(places.size());
         places.emplace_back();

@@ -21,8 +21,9 @@ class Emulator {
 
   struct Shape {
     int blocks, threads;
-    size_t bytes;   ///< Shared memory of a block.
-    bool together;  ///< All blocks at the same time, or one after the other; one that waits lets others begin.
+    size_t bytes;         ///< Shared memory of a block.
+    bool together;        ///< All blocks at the same time, or one after the other; one that waits lets others begin,
+    int places = blocks;  ///< so many at once at most.
   };
   /// Runs a kernel; throws if threads wait for each other for ever, or lanes of a warp for different things.  `next` is
   /// called once, perhaps, when all blocks have let the next launch begin or are over.

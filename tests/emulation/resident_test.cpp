@@ -13,7 +13,7 @@ using namespace cuda;
 
 struct Settings {
   double lr = 1e-2, decay = 1e-3, beta1 = 0.9, beta2 = 0.99, beta3 = 0.995, eps1 = 1e-30, eps2 = 1e-16;
-  double clip = 0.7, correction = 0.5, factor = 0.25;
+  double clip = 0.7, correction = 0.5, multiplier = 0.25;
 };
 
 struct Matrix {
@@ -87,7 +87,7 @@ class Step {
       put(Word::rows, static_cast<uint64_t>(m.rows));
       put(Word::cols, static_cast<uint64_t>(m.cols));
       number(Word::share_of_row, 1.0 / m.rows);
-      number(Word::factor, settings.factor);
+      number(Word::multiplier, settings.multiplier);
       number(Word::lr, settings.lr);
       number(Word::decay, settings.decay);
       number(Word::rate1, 1 - settings.beta1);
@@ -114,8 +114,8 @@ class Step {
 
   void operator()(Form form, uint64_t seed) {
     if (form == Form::side_by_side) {
-      launch(kTeams * kMostPieces, seed, [this] { large_kernel<Where<true>>(run_); });
-      launch(kTeams * kMostPieces, seed + 1, [this] { resident_kernel<Where<true>>(run_); });
+      launch(kWavesAtOnce * kMostPieces, seed, [this] { large_kernel<Where<true>>(run_); });
+      launch(kWavesAtOnce * kMostPieces, seed + 1, [this] { resident_kernel<Where<true>>(run_); });
     } else if (form == Form::streaming) {
       stages<Where<true>>(seed);
     } else {
@@ -141,9 +141,9 @@ class Step {
         launch(blocks, ++seed, [&] { streaming_kernel<W>(run_, wave, large, stage); });
       }
     };
-    for (int k = 0; k < residents_.large; ++k) all(kTeams * kMostPieces, 0, k);
-    for (int wave = 0; wave < residents_.waves; wave += kTeams) {
-      all(std::min(kTeams, residents_.waves - wave) * kMostPieces, wave, -1);
+    for (int k = 0; k < residents_.large; ++k) all(kWavesAtOnce * kMostPieces, 0, k);
+    for (int wave = 0; wave < residents_.waves; wave += kWavesAtOnce) {
+      all(std::min(kWavesAtOnce, residents_.waves - wave) * kMostPieces, wave, -1);
     }
   }
 
@@ -178,7 +178,7 @@ void expect_close(const Matrix& before, const Matrix& after, const Settings& o) 
     return mean / n;
   };
   std::vector<double> r, c, rr, cc;
-  const auto g = [&](int i, int j) { return o.factor * before.grad[at(i, j)]; };
+  const auto g = [&](int i, int j) { return o.multiplier * before.grad[at(i, j)]; };
   const double mean = averages(
       before.row, before.col, o.beta2, o.eps1, [&](int i, int j) { return g(i, j) * g(i, j); }, r, c);
   const auto unclipped = [&](int i, int j) {
@@ -236,7 +236,7 @@ TEST_P(EmulatedResident, TakesTheSameStepInEveryFormAndOrder) {
     all = before;
     Step step(all, settings);
     EXPECT_EQ(step.residents().large, 3);
-    EXPECT_GE(step.residents().waves, 2 * kTeams);
+    EXPECT_GE(step.residents().waves, 2 * kWavesAtOnce);
     step(form, 1000 * seed + 100 * static_cast<uint64_t>(form));
   }
   for (size_t k = 0; k < before.size(); ++k) {

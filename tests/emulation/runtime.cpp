@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "cuda/teams.hpp"
+#include "cuda/blocks.hpp"
 #include "cuda_runtime_api.h"
 
 namespace came::test {
@@ -19,6 +19,7 @@ constexpr size_t kSharedMemory = size_t{228} << 10;
 constexpr size_t kReserved = 1024;
 constexpr size_t kUnasked = size_t{48} << 10;
 constexpr int kMostThreads = 1024;
+constexpr int kThreadsOfSM = 2048;
 
 /// The order of everything: the same in every run, unless CAME_EMULATION_SEED says otherwise.
 uint64_t seed() {
@@ -93,13 +94,15 @@ Emulated& emulated() {
   return one;
 }
 
-int blocks_that_fit(size_t bytes) { return static_cast<int>(kSharedMemory / (bytes + kReserved)); }
+int blocks_that_fit(int threads, size_t bytes) {
+  return std::min(kThreadsOfSM / threads, static_cast<int>(kSharedMemory / (bytes + kReserved)));
+}
 
 cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> run) {
   const bool special = config.numAttrs > 0;
   const bool together = special && config.attrs->id == cudaLaunchAttributeCooperative;
-  const Emulator::Shape shape{static_cast<int>(config.gridDim.x), static_cast<int>(config.blockDim.x),
-                              config.dynamicSmemBytes, together};
+  Emulator::Shape shape{static_cast<int>(config.gridDim.x), static_cast<int>(config.blockDim.x),
+                        config.dynamicSmemBytes, together};
   // What a device refuses.
   const auto allowed = device().allowed.find(kernel);
   const size_t most = allowed == device().allowed.end() ? kUnasked : allowed->second;
@@ -107,9 +110,8 @@ cudaError_t enqueue(const cudaLaunchConfig_t& config, const void* kernel, std::f
     return cudaErrorInvalidConfiguration;
   }
   if (together && !emulated().cooperative) return cudaErrorNotSupported;
-  if (together && shape.blocks > blocks_that_fit(shape.bytes) * emulated().multiprocessors) {
-    return cudaErrorCooperativeLaunchTooLarge;
-  }
+  shape.places = blocks_that_fit(shape.threads, shape.bytes) * emulated().sms;
+  if (together && shape.blocks > shape.places) return cudaErrorCooperativeLaunchTooLarge;
   ++emulated().launched[kernel];
   emulated().together += together ? 1 : 0;
   of(config.stream)

@@ -51,10 +51,10 @@ constexpr DType kMomenta[] = {DType::f32, DType::bf16, DType::i8, DType::i4};
 
 const cuda::Tables& tables_of(const Trial& run) { return *static_cast<const cuda::Tables*>(run.plan.tables.get()); }
 
-int64_t blocks_of(const Trial& run, core::PhaseKind phase, cuda::Form form) {
+int64_t blocks_of(const Trial& run, core::PhaseKind phase, cuda::Work work) {
   int64_t count = 0;
   for (const cuda::Launch& launch : tables_of(run).launches[run.plan.find(phase)]) {
-    count += launch.form == form ? launch.count : 0;
+    count += launch.work == work ? launch.count : 0;
   }
   return count;
 }
@@ -66,8 +66,8 @@ TEST(CudaStrips, AreHowTheseMatricesAreTaken) {
   check(cudaGetDeviceProperties(&device, 0));
   if (device.sharedMemPerMultiprocessor < (size_t{160} << 10)) GTEST_SKIP() << "for devices with more shared memory";
   for (const core::PhaseKind phase : {core::PhaseKind::statistics, core::PhaseKind::momentum}) {
-    EXPECT_GT(blocks_of(run, phase, cuda::Form::strips), 0);
-    EXPECT_EQ(blocks_of(run, phase, cuda::Form::parts), 0);
+    EXPECT_GT(blocks_of(run, phase, cuda::Work::strips), 0);
+    EXPECT_EQ(blocks_of(run, phase, cuda::Work::parts), 0);
   }
 }
 
@@ -76,7 +76,7 @@ TEST(CudaStrips, AreNotHowOthersAreTaken) {
             numbered({spec_of({300, 508}, DType::bf16), spec_of({300, 4100}, DType::bf16), spec_of({300, 512})}),
             nullptr, core::cuda_backend());
   run.run();
-  EXPECT_EQ(blocks_of(run, core::PhaseKind::statistics, cuda::Form::strips), 0);
+  EXPECT_EQ(blocks_of(run, core::PhaseKind::statistics, cuda::Work::strips), 0);
 }
 
 class CudaForms : public testing::TestWithParam<DType> {};
@@ -135,17 +135,17 @@ std::string name_of(const testing::TestParamInfo<DType>& momentum) {
 INSTANTIATE_TEST_SUITE_P(Momenta, CudaForms, testing::ValuesIn(kMomenta), name_of);
 
 TEST(CudaChunks, AreHowAdamTakesWhatItCan) {
-  const auto blocks = [](Options o, DType dtype, cuda::Form form) {
+  const auto blocks = [](Options o, DType dtype, cuda::Work work) {
     Trial run({o}, {spec_of({2050}, dtype)}, nullptr, core::cuda_backend());
     run.run();
-    return blocks_of(run, core::PhaseKind::apply, form);
+    return blocks_of(run, core::PhaseKind::apply, work);
   };
   Options o = options("adamw", DType::automatic, false);
-  EXPECT_EQ(blocks(o, DType::f32, cuda::Form::chunks), 3);
-  EXPECT_EQ(blocks(o, DType::f32, cuda::Form::parts), 0);
-  EXPECT_EQ(blocks(o, DType::f64, cuda::Form::chunks), 0);
+  EXPECT_EQ(blocks(o, DType::f32, cuda::Work::chunks), 3);
+  EXPECT_EQ(blocks(o, DType::f32, cuda::Work::parts), 0);
+  EXPECT_EQ(blocks(o, DType::f64, cuda::Work::chunks), 0);
   o.cautious = 1;
-  EXPECT_EQ(blocks(o, DType::f32, cuda::Form::chunks), 0);
+  EXPECT_EQ(blocks(o, DType::f32, cuda::Work::chunks), 0);
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ TEST(CudaWaves, HaveEveryPieceOnceInBlocksSideBySide) {
   for (size_t k = 1; k < all.size(); ++k) {
     const cuda::PieceTable& piece = all[k];
     if (piece.tensor < 0) continue;
-    const auto block = static_cast<int32_t>(k - 1) % kMost + static_cast<int32_t>(k - 1) / kMost % cuda::kTeams * kMost;
+    const auto block =
+        static_cast<int32_t>(k - 1) % kMost + static_cast<int32_t>(k - 1) / kMost % cuda::kWavesAtOnce * kMost;
     EXPECT_EQ(piece.index, seen[static_cast<size_t>(piece.tensor)]++);
     EXPECT_EQ(piece.base + piece.index, block);
   }

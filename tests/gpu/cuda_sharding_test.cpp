@@ -6,11 +6,12 @@
 namespace came::test {
 namespace {
 
-/// Some rows of matrices, and of every matrix of a batch.
+/// Some rows of matrices; the last one's tiles are so high that the momentum phase halves them.
 std::vector<TensorSpec> wide_shards() {
+  const std::vector<std::tuple<Sizes, int64_t, int64_t>> shards{
+      {{300, 512}, 37, 163}, {{261, 1024}, 0, 130}, {{40, 2048}, 39, 1}, {{70, 4096}, 5, 41}, {{1100, 512}, 250, 600}};
   std::vector<TensorSpec> list;
-  for (const auto& [shape, first, count] : std::vector<std::tuple<Sizes, int64_t, int64_t>>{
-           {{300, 512}, 37, 163}, {{261, 1024}, 0, 130}, {{40, 2048}, 39, 1}, {{70, 4096}, 5, 41}}) {
+  for (const auto& [shape, first, count] : shards) {
     list.push_back(spec_of(shape, DType::bf16));
     list.back().id = list.size();
     list.back().shard = Shard{1, {first, 0}, {count, shape[1]}};
@@ -29,7 +30,7 @@ TEST_P(CudaSharding, OfMatricesInStripsIsNearTheReference) {
     const auto& tables = *static_cast<const cuda::Tables*>(pair.ours.plan.tables.get());
     for (const core::PhaseKind phase : {core::PhaseKind::statistics, core::PhaseKind::momentum}) {
       for (const cuda::Launch& launch : tables.launches[pair.ours.plan.find(phase)]) {
-        EXPECT_EQ(launch.form, cuda::Form::strips);
+        EXPECT_EQ(launch.work, cuda::Work::strips);
       }
     }
   }
@@ -43,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(Momenta, CudaSharding, testing::Values(DType::f32, DTyp
                          name_of);
 
 /// Four ranks in a square: the first two tensors are cut along its rows, reduce group 0, the others along its columns,
-/// reduce group 1.  One is not cut.
+/// reduce group 1.  Of the batch, slots keep what the last step left unless they are cleared.  One is not cut.
 class CudaReduceGroups : public testing::TestWithParam<std::string> {
  protected:
   static std::vector<TensorSpec> specs(int row, int col) {
@@ -57,8 +58,8 @@ class CudaReduceGroups : public testing::TestWithParam<std::string> {
       return spec;
     };
     std::vector<TensorSpec> list{part({130, 1024}, 0, 50, row, 0), part({67, 40}, 1, 13, row, 0),
-                                 part({90, 640}, 0, 64, col, 1), part({6, 700}, 1, 300, col, 1),
-                                 part({6, 5}, 0, 0, -1, 0)};
+                                 part({90, 640}, 0, 64, col, 1),   part({6, 700}, 1, 300, col, 1),
+                                 part({3, 66, 64}, 0, 2, col, 1),  part({6, 5}, 0, 0, -1, 0)};
     for (size_t k = 0; k < list.size(); ++k) list[k].id = k;
     return list;
   }
@@ -100,8 +101,8 @@ TEST_P(CudaReduceGroups, GiveWhatWholeTensorsGive) {
   Furthest furthest;
   for (auto& rank : ranks) {
     rank->for_each_element([&](size_t k, int64_t i, int64_t element) {
-      // Each of the two is within 5e-6 of what is exact: docs/numerics.md, "How close".
-      furthest.add(std::abs(rank->param(k).get(i) - whole.param(k).get(element)), 1e-5 * moved[k], k, element);
+      // Each of the two is within that of what is exact.
+      furthest.add(std::abs(rank->param(k).get(i) - whole.param(k).get(element)), 2 * kWithin * moved[k], k, element);
     });
   }
   EXPECT_LE(furthest.ratio, 1.0) << furthest.apart << " apart, tensor " << furthest.index;

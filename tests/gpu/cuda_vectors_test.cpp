@@ -20,14 +20,18 @@ std::vector<TensorSpec> specs() {
 const cuda::Tables& tables_of(const Trial& run) { return *static_cast<const cuda::Tables*>(run.plan.tables.get()); }
 
 TEST(CudaVectors, AreHowTheseTensorsAreTaken) {
-  Trial run({Options("came")}, specs(), nullptr, core::cuda_backend());
-  run.run();
-  // A block for each, and one for each tile of those that are shared.
-  constexpr bool kAll = cuda::kMostSharing >= 16 + 8 + 5 + 2;
-  const int64_t shared = kAll ? 5 + 16 + 8 + 5 + 2 : 8 + 5;
-  EXPECT_EQ(tables_of(run).vector_count, cuda::has_room(0) ? shared : 9);
-  for (const auto& launches : tables_of(run).launches) {
-    for (const cuda::Launch& launch : launches) EXPECT_TRUE(launch.vectors);
+  for (const char* momentum : {"default", "int8", "int4"}) {  // codes are for matrices
+    Options o("came");
+    o.set("momentum_dtype", momentum);
+    Trial run({o}, specs(), nullptr, core::cuda_backend());
+    run.run();
+    // A block for each, and one for each tile of those that are shared.
+    constexpr bool kAll = cuda::kMostSharing >= 16 + 8 + 5 + 2;
+    const int64_t shared = kAll ? 5 + 16 + 8 + 5 + 2 : 8 + 5;
+    EXPECT_EQ(tables_of(run).vector_count, cuda::has_room(0) ? shared : 9) << momentum;
+    for (const auto& launches : tables_of(run).launches) {
+      for (const cuda::Launch& launch : launches) EXPECT_TRUE(launch.vectors) << momentum;
+    }
   }
 }
 

@@ -22,6 +22,8 @@ def adafactor(params, **options):
 
 
 CLASSES = list({**BY_NAME, "adafactor": adafactor}.values())
+# Of the displacement: docs/numerics.md, "How close".
+WITHIN = 5e-6
 SHAPES = [(64, 96), (33, 7), (5,), (), (8, 4, 3, 3), (1, 300), (130, 2050)]
 
 
@@ -73,14 +75,14 @@ def loss_of(net, step):
 
 
 def test_kernels_follow_the_loop():
-    """f32, 60 steps: rounding differs in the last bits, and no sum has more than 2050 terms."""
+    """Each is f32 and may end within WITHIN of where f64 would, so they are twice that apart at most."""
     for cls in CLASSES:
         loop, fused, start = parameters(), parameters(), parameters()
         run(cls(loop, lr=1e-3, fused=False), loop, 60)
         run(cls(fused, lr=1e-3), fused, 60)
         worst = displacement(fused, start, loop)
         print(f"  {cls.__name__}: {worst:.1e} of the displacement")
-        assert worst < 1e-5, (cls.__name__, worst)
+        assert worst <= 2 * WITHIN, (cls.__name__, worst)
 
 
 def test_no_synchronisation():

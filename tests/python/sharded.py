@@ -74,3 +74,12 @@ def compare(mesh_shape, tensors, algorithm, options, steps=STEPS, without=()):
         ours.step()
         theirs.step()
     return displacement(params, plain)
+
+
+def version_counters():
+    """By how many a step raises the counter of a DTensor."""
+    params = parameters([((13, 11), [S0])], init_device_mesh("cpu", (2,)))
+    set_gradients(params, [((13, 11), [S0])], params[0].device_mesh, 0)
+    before = params[0]._version
+    make("came", params).step()
+    return params[0]._version - before

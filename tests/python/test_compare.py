@@ -22,7 +22,7 @@ OURS = [
     "sm3/libcame",
     "lamb/libcame",
 ]
-PACKAGE = ["adamw/package", "came/package"]  # ours through torch's interface: it allocates as rivals do
+PACKAGE = ["adamw/package", "came/package"]  # ours through torch's interface: it allocates as others do
 RIVALS = [
     "adamw/torch-fused",
     "adamw/torch-fused/bf16",

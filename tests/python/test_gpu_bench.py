@@ -78,7 +78,7 @@ def test_the_plain_came_is_ours(monkeypatch):
         assert moved > 1e-2 and (p - q).abs().max() <= 1e-4 * moved
 
 
-def test_a_missing_rival_is_left_out_and_named(tmp_path, monkeypatch):
+def test_a_missing_package_is_left_out_and_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "came_pytorch", None)
     path = tmp_path / "missing.json"
     assert gpu.main([*QUICK, "--only", "came-pytorch|^sm3", "--json", str(path)]) == 0

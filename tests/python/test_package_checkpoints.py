@@ -3,6 +3,7 @@
 import io
 
 import came_pytorch
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -237,3 +238,84 @@ def test_counters_of_a_checkpoint_share_no_memory():
     assert all(type(slot) is dict for slot in state.values())
     run(optimizer, params, 1)
     assert int(state[0]["step"]) == 1
+
+
+# ---- checkpoints with codes of vectors, as those of matrices are: docs/algorithms.md, (30) and (31) ---------------------
+
+VECTORS = [(131,), (5, 300), (), (0,), (1,)]
+
+
+def coded(count, momentum_dtype, seed):
+    """Codes and scales of a momentum of so many numbers, byte by byte, and what they mean."""
+    random = np.random.default_rng(seed)
+    levels = {"int8": 127, "int4": 7}[momentum_dtype]
+    codes = random.integers(-levels, levels + 1, count)
+    scales = random.uniform(0.1, 3, -(-count // 128)).astype(np.float32)
+    values = scales.repeat(128)[:count] * ((codes * abs(codes)).astype(np.float32) * (np.float32(1) / np.float32(levels**2)))
+    if momentum_dtype == "int8":
+        return codes.astype(np.int8), scales, values
+    nibbles = np.append(codes, [0] * (count % 2)).astype(np.uint8) & 15
+    return nibbles[0::2] | nibbles[1::2] << 4, scales, values
+
+
+def coded_second(count, seed):
+    random = np.random.default_rng(seed)
+    codes, scales = random.integers(1, 256, count).astype(np.uint8), random.uniform(0.1, 3, -(-count // 128)).astype(np.float32)
+    t = codes.astype(np.float32) * (np.float32(1) / np.float32(255))
+    return codes, scales, scales.repeat(128)[:count] * ((t * t) * (t * t))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("momentum_dtype", ["int8", "int4"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("algorithm", OPTIMIZERS)
+def test_codes_of_vectors_are_read_as_what_they_mean(algorithm, dtype, momentum_dtype, fused):
+    params, others = parameters(dtype, VECTORS), parameters(dtype, VECTORS)
+    options = {"momentum_dtype": momentum_dtype, "fused": fused}
+    if algorithm in ("adam", "adamw", "lamb"):
+        options["second_moment_dtype"] = "int8"
+    first, second, straight = make(algorithm, params, **options), make(algorithm, params, **options), make(algorithm, others, **options)
+    run(straight, others, 2)
+    run(first, params, 2)
+    old = first.state_dict()
+    for k, p in enumerate(params):
+        if p.ndim > 1:
+            continue
+        moments = {"exp_avg": coded(p.numel(), momentum_dtype, k)}
+        if "second_moment_dtype" in options:
+            moments["exp_avg_sq"] = coded_second(p.numel(), k)
+        for name, (codes, scales, values) in moments.items():
+            stored = torch.from_numpy(codes)
+            packed = momentum_dtype == "int4" and name == "exp_avg"
+            old["state"][k].update({name: stored if packed else stored.reshape(p.shape), name + "_scale": torch.from_numpy(scales)})
+            straight.state[others[k]][name].copy_(torch.from_numpy(values).reshape(p.shape))
+    second.load_state_dict(through_torch(old))
+    for p, q in zip(params, others):
+        assert second.state[p].keys() == straight.state[q].keys()
+        assert all(torch.equal(value, straight.state[q][name]) for name, value in second.state[p].items())
+    run(second, params, 2, first=2)
+    run(straight, others, 2, first=2)
+    assert all(same(p, q) for p, q in zip(params, others))
+    assert same_states(second.state_dict(), straight.state_dict())
+
+
+@pytest.mark.parametrize(
+    "entries, message",
+    [
+        ({"exp_avg_scale": torch.ones(1)}, r"state exp_avg of parameter 0 is torch.int8 \[131\] .*expected float32 \[131\]"),
+        ({"exp_avg": torch.ones(130, dtype=torch.int8)}, r"state exp_avg of parameter 0 is torch.int8 \[130\] .*expected float32 \[131\]"),
+        ({"exp_avg": torch.ones(131, dtype=torch.int32)}, r"state exp_avg of parameter 0 is torch.int32 \[131\] .*expected float32 \[131\]"),
+        ({"exp_avg": torch.ones(131, dtype=torch.uint8)}, r"state exp_avg of parameter 0 is torch.uint8 \[131\] .*expected float32 \[131\]"),
+        ({"exp_avg_scale": None}, r"state exp_avg of parameter 0 is torch.int8 \[131\] .*expected float32 \[131\]"),
+    ],
+)
+def test_codes_of_vectors_that_do_not_fit_are_refused(entries, message):
+    params = parameters(torch.float32, [(131,)])
+    optimizer = came_optim.CAME(params, momentum_dtype="int8")
+    run(optimizer, params, 1)
+    before, old = optimizer.state_dict(), optimizer.state_dict()
+    old["state"][0].update(exp_avg=torch.ones(131, dtype=torch.int8), exp_avg_scale=torch.ones(2))
+    old["state"][0].update(entries)
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(old)
+    assert same_states(before, optimizer.state_dict())

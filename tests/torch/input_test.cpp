@@ -139,11 +139,10 @@ TEST(TorchInput, StateThatNoLongerFitsIsRefusedWithAdvice) {
   optimizer.step();
   static_cast<CAMEOptions&>(optimizer.param_groups()[0].options()).momentum_dtype(DType::bf16);
   const at::Tensor before = p.detach().clone();
-  EXPECT_EQ(
-      error_of([&] { optimizer.step(); }),
-      "parameter 0 of group 0: state exp_avg is Float [3, 4] on cpu, expected BFloat16 [3, 4] on cpu: view, "
-      "momentum_dtype and other options that decide what the state looks like are for the first step, or for after "
-      "state().clear()");
+  EXPECT_EQ(error_of([&] { optimizer.step(); }),
+            "parameter 0 of group 0: state exp_avg is Float [3, 4] on cpu, expected BFloat16 [3, 4] on cpu: set view, "
+            "momentum_dtype and other options that decide the state before the first step, or after state().clear(); a "
+            "checkpoint must be of the same parameters in the same order");
   EXPECT_TRUE(same_bits(p, before));
   optimizer.state().clear();
   optimizer.step();

@@ -93,8 +93,8 @@ void put_in_order(ParamState& state, const std::vector<StateSpec>& wanted) {
 
 void check_state(const Member& member, const ParamState& state, const std::vector<StateSpec>& wanted) {
   const char* advice =
-      ": view, momentum_dtype and other options that decide what the state looks like are for the first step, or for "
-      "after state().clear()";
+      ": set view, momentum_dtype and other options that decide the state before the first step, or after "
+      "state().clear(); a checkpoint must be of the same parameters in the same order";
   const size_t count = std::min(wanted.size(), state.tensors.size());
   for (size_t k = 0; k < count; ++k) {
     const auto& [name, tensor] = state.tensors[k];

@@ -3,7 +3,7 @@
 The formulas of src/algorithms/quantize.hpp; tensors are (b, i, j), scales (b, i, block).
 """
 
-from typing import Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 BLOCK = 128
 INT8, INT4, SECOND = 127, 7, 255
-LEVELS = {6: INT8, 8: INT4}  # by CAME_DTYPE_I8, CAME_DTYPE_I4
+LEVELS = {torch.int8: INT8, torch.uint8: INT4}  # of a momentum, by what its codes are stored in
 
 
 def _largest(magnitudes: Tensor) -> Tensor:
@@ -79,3 +79,16 @@ def _value(code: Tensor, each: Tensor) -> Tensor:
     t = code * (torch.tensor(1.0, dtype=torch.float32, device=code.device) / SECOND)
     square = t * t
     return each * (square * square)
+
+
+def decode_list(code: Tensor, scale: Tensor, count: int, second: bool) -> Optional[Tensor]:
+    """What the codes of a vector's moment stand for, in f32; None if these are none of so many numbers."""
+    expected = (torch.uint8,) if second else tuple(LEVELS)
+    pairs = not second and code.dtype == torch.uint8
+    sizes = (count + 1) // 2 if pairs else count, -(-count // BLOCK)
+    if code.dtype not in expected or (code.numel(), scale.numel()) != sizes or not scale.is_floating_point():
+        return None
+    rows, scales = code.reshape(1, 1, -1), scale.float().reshape(1, 1, -1)
+    if second:
+        return decode_second(rows, scales).reshape(-1)
+    return decode(unpack_int4(rows, count) if pairs else rows, scales, LEVELS[code.dtype]).reshape(-1)

@@ -76,7 +76,7 @@ class Subject(NamedTuple):
         return "exp_avg" in self.slot
 
     def momentum(self) -> Tensor:
-        levels = codes.LEVELS.get(self.options.momentum_dtype)
+        levels = codes.LEVELS.get(self.slot["exp_avg"].dtype)
         if levels is None:
             return self.matrices(self.get("exp_avg"))
         stored = self._rows("exp_avg")
@@ -85,7 +85,7 @@ class Subject(NamedTuple):
 
     def put_momentum(self, value: Tensor) -> Tensor:
         """Stores it and returns it as stored: everything downstream uses that."""
-        levels = codes.LEVELS.get(self.options.momentum_dtype)
+        levels = codes.LEVELS.get(self.slot["exp_avg"].dtype)
         if levels is None:
             narrow = self.slot["exp_avg"].dtype
             random = self._random(_MOMENTUM) if self.options.stochastic_rounding else None
@@ -96,12 +96,12 @@ class Subject(NamedTuple):
         return codes.decode(stored, scale, levels).to(self.dtype)
 
     def second_moment(self) -> Tensor:
-        if not self.options.second_moment_dtype:
+        if self.slot["exp_avg_sq"].dtype != torch.uint8:
             return self.matrices(self.get("exp_avg_sq"))
         return codes.decode_second(self._rows("exp_avg_sq"), self._rows("exp_avg_sq_scale")).to(self.dtype)
 
     def put_second_moment(self, value: Tensor) -> Tensor:
-        if not self.options.second_moment_dtype:
+        if self.slot["exp_avg_sq"].dtype != torch.uint8:
             return self.put("exp_avg_sq", value)
         stored, scale = codes.encode_second(value.float(), self._random(_SECOND_MOMENT))
         self.put("exp_avg_sq_scale", scale)

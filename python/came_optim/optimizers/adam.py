@@ -14,8 +14,8 @@ class Adam(Optimizer):
         params, lr, betas, eps, weight_decay, maximize, foreach, capturable, differentiable, fused: as in torch.optim.Adam;
             `fused=None` takes the kernels of libcame, `fused=False` and `foreach=True` a loop in PyTorch.
         amsgrad: not supported; only False.
-        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, or f64 for f64 parameters.
-        second_moment_dtype: "int8"; None: f32, or f64 for f64 parameters.
+        momentum_dtype: "f32", "bf16", or for matrices "int8" or "int4"; None: f32, or f64 for f64 parameters.
+        second_moment_dtype: "int8", for matrices; None: f32, or f64 for f64 parameters.
         cautious, max_grad_norm, stochastic_rounding, seed: as for came_optim.CAME.
         beta1, beta2: one number of `betas`, in their place.
 

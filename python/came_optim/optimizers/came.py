@@ -24,7 +24,7 @@ class CAME(Optimizer):
             exactly.
         confidence_1d: a confidence factor also for tensors of one or no dimension.
         view: how tensors of three or more dimensions become matrices: "auto", "fold" or "last_two", the authors' choice.
-        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, or f64 for f64 parameters.
+        momentum_dtype: "f32", "bf16", or for matrices "int8" or "int4"; None: f32, or f64 for f64 parameters.
         cautious: drop elements of the update whose sign disagrees with the gradient's.
         max_grad_norm: clip the norm over all parameters; 0: off.
         stochastic_rounding: of bf16 and f16 parameters and of bf16 momentum.

@@ -17,8 +17,8 @@ class LAMB(Optimizer):
         eps: added to the root of the second moment.
         weight_decay: part of the update that the trust ratio scales.
         bias_correction: correct both moments for their start at zero.
-        momentum_dtype: "f32", "bf16", "int8" or "int4"; None: f32, or f64 for f64 parameters.
-        second_moment_dtype: "int8"; None: f32, or f64 for f64 parameters.
+        momentum_dtype: "f32", "bf16", or for matrices "int8" or "int4"; None: f32, or f64 for f64 parameters.
+        second_moment_dtype: "int8", for matrices; None: f32, or f64 for f64 parameters.
         cautious, max_grad_norm, stochastic_rounding, seed, maximize, foreach, capturable, differentiable, fused: as for
             came_optim.CAME.
         beta1, beta2: one number of `betas`, in their place.

@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import memory, native
 from ..binding import Binding, Gradients
 from ..layout import Layout
-from ..members import Member, check_gradient, check_state, spec
+from ..members import Member, check_gradient, check_state, spec_of
 from . import is_dtensor, local, shards
 from .ranks import Line, Ranks
 
@@ -31,7 +31,7 @@ class ShardedBinding(Binding):
         self._wrapped: List[Tensor] = []  # and what they held when they were bound
         self._pending: Optional[Tuple[Tensor, Any]] = None  # presence on its way from a device
         self._labels = {member.id: f"{owner}: the gradient of {member}" for member in members}
-        self._views = Layout(groups, [spec(member) for member in members])
+        self._views = Layout(groups, [spec_of(member) for member in members])
         with torch.no_grad():
             super().__init__(owner, members, groups, state, kernels=True)
         sharded = [s for s in self.specs if s.split_dims]
@@ -43,7 +43,7 @@ class ShardedBinding(Binding):
     # ---- binding -------------------------------------------------------------------------------------
 
     def _read_params(self) -> List[Tensor]:
-        return [local(member.param) for member in self.members]
+        return list(map(local, self._owned))
 
     def _check_members(self) -> None:
         for member, held in zip(self.members, self.params):
@@ -55,7 +55,7 @@ class ShardedBinding(Binding):
                 check_gradient(member, self.owner, member.param, grad)
 
     def _spec(self, k: int) -> native.Spec:
-        member, whole = self.members[k], spec(self.members[k])
+        member, whole = self.members[k], spec_of(self.members[k])
         split = shards.splits(member.param) if is_dtensor(member.param) else []
         if not split:
             return whole

@@ -84,13 +84,8 @@ namespace {
 State per_row_state(const char* name, const Tensor& t, DType dtype, int64_t per) {
   const auto pieces = [&](int64_t cols) { return (cols + per - 1) / per; };
   const auto shape = [&](std::vector<int64_t> sizes, int64_t rows, int64_t cols) {
-    if (t.view.last_two) {
-      sizes.back() = cols;
-    } else if (t.shape.size() < 2) {
-      sizes = {cols};
-    } else {
-      sizes = {rows, cols};
-    }
+    if (!t.view.last_two) return std::vector<int64_t>{rows, cols};
+    sizes.back() = cols;
     return sizes;
   };
   std::vector<int32_t> dims = all_dims(t);
@@ -106,18 +101,20 @@ State per_row_state(const char* name, const Tensor& t, DType dtype, int64_t per)
 }
 
 /// A block of codes has one scale, so it must lie on one rank.
-void check_blocks(const Tensor& tensor, const std::string& moment) {
+void check_blocks(const Tensor& tensor, const std::string& moment, const char* instead) {
   const Range& cols = tensor.local.cols;
   const int64_t block = algorithms::kMomentumBlock;
   if (cols.begin % block != 0 || (cols.count % block != 0 && cols.begin + cols.count != tensor.view.cols)) {
     invalid(tensor.label, ": shard of columns [", cols.begin, ", ", cols.begin + cols.count, ") cuts a block of the ",
-            moment, ", expected multiples of ", block);
+            moment, ", expected a shard of rows, or of columns by multiples of ", block, "; or ", instead);
   }
 }
 
-bool has_codes(came_dtype dtype) { return dtype == CAME_DTYPE_I8 || dtype == CAME_DTYPE_I4; }
-
 }  // namespace
+
+bool has_codes(came_dtype asked, const Tensor& tensor) {
+  return tensor.shape.size() > 1 && (asked == CAME_DTYPE_I8 || asked == CAME_DTYPE_I4);
+}
 
 void add_momentum(std::vector<State>& list, const came_options& options, const Tensor& tensor) {
   auto dtype = static_cast<DType>(options.momentum_dtype);
@@ -126,28 +123,25 @@ void add_momentum(std::vector<State>& list, const came_options& options, const T
     invalid(tensor.label, ": momentum_dtype is f64 for a ", dtype_name(tensor.dtype),
             " parameter, expected another type");
   }
-  if (!has_codes(options.momentum_dtype)) {
-    list.push_back(full_state("exp_avg", tensor, dtype));
+  if (!has_codes(options.momentum_dtype, tensor)) {
+    const bool codes = dtype == DType::i8 || dtype == DType::i4;
+    list.push_back(full_state("exp_avg", tensor, codes ? statistics_dtype(tensor) : dtype));
     return;
   }
-  check_blocks(tensor, std::string(dtype_name(dtype)) + " momentum");
+  check_blocks(tensor, std::string(dtype_name(dtype)) + " momentum", "momentum_dtype default or bf16");
   list.push_back(dtype == DType::i8 ? full_state("exp_avg", tensor, DType::i8)
                                     : per_row_state("exp_avg", tensor, DType::u8, 2));
   list.push_back(per_row_state("exp_avg_scale", tensor, DType::f32, algorithms::kMomentumBlock));
 }
 
 void add_second_moment(std::vector<State>& list, const came_options& options, const Tensor& tensor) {
-  if (!has_codes(options.second_moment_dtype)) {
+  if (!has_codes(options.second_moment_dtype, tensor)) {
     list.push_back(full_state("exp_avg_sq", tensor, statistics_dtype(tensor)));
     return;
   }
-  check_blocks(tensor, "int8 second moment");
+  check_blocks(tensor, "int8 second moment", "second_moment_dtype default");
   list.push_back(full_state("exp_avg_sq", tensor, DType::u8));
   list.push_back(per_row_state("exp_avg_sq_scale", tensor, DType::f32, algorithms::kMomentumBlock));
-}
-
-bool has_codes(const came_options& options) {
-  return has_codes(options.momentum_dtype) || has_codes(options.second_moment_dtype);
 }
 
 bool any_group(const std::vector<came_options>& groups, int32_t came_options::*flag) {

@@ -44,8 +44,9 @@ State col_state(const char* name, const Tensor& tensor);
 void add_momentum(std::vector<State>& list, const came_options& options, const Tensor& tensor);
 /// Adds a second moment per element likewise.
 void add_second_moment(std::vector<State>& list, const came_options& options, const Tensor& tensor);
-/// Is a moment stored as codes, in blocks of a row?
-bool has_codes(const came_options& options);
+/// Is a moment for which options ask this storage kept as codes, in blocks of a row?  Codes are for matrices: vectors
+/// and scalars are a thousandth of a model, and their shards do not fall on blocks.
+bool has_codes(came_dtype asked, const Tensor& tensor);
 
 bool any_group(const std::vector<came_options>& groups, int32_t came_options::*flag);
 

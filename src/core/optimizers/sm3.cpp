@@ -31,7 +31,7 @@ std::vector<PhaseKind> phases(const std::vector<came_options>& groups, bool) {
 }
 
 ReductionShape reduction(const came_options& o, const Tensor& t, PhaseKind phase) {
-  if (phase == PhaseKind::cover && t.block_per_matrix()) return {.rows = 1, .cols = 1};
+  if (phase == PhaseKind::cover && t.set_per_matrix()) return {.rows = 1, .cols = 1};
   if (phase == PhaseKind::agreement) return {.totals = o.cautious};
   return {};
 }

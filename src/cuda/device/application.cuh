@@ -1,4 +1,4 @@
-// CAME's last visit, for N elements: docs/algorithms.md, equation (13).
+// CAME's last pass, for N elements: docs/algorithms.md, equation (13).
 #pragma once
 
 #include "cuda/device/subject.cuh"

@@ -87,7 +87,7 @@ struct CodesAs {
     uint32_t codes = 0;
     if (!of_second(p)) {
       // Not without a scale, nor with one that is no number.
-      codes = encode(p, scale > 0.0F, unit_of(p, scale), factor_of(p, scale), x);
+      codes = encode(p, scale > 0.0F, unit_of(p, scale), multiplier_of(p, scale), x);
     } else {
 #pragma unroll
       for (int n = 0; n < N; ++n) {
@@ -118,9 +118,9 @@ struct CodesAs {
     return of_second(p) ? algorithms::second_moment_scale(largest) : algorithms::usable_scale(largest);
   }
   /// What magnitudes are multiplied with to become squares of codes.
-  __device__ static float factor_of(const Place& p, float scale) {
+  __device__ static float multiplier_of(const Place& p, float scale) {
     const int levels = four_bits(p) ? algorithms::kLevelsInt4 : algorithms::kLevelsInt8;
-    return scale > 0.0F ? algorithms::code_factor(scale, levels) : 0.0F;
+    return scale > 0.0F ? algorithms::code_multiplier(scale, levels) : 0.0F;
   }
   /// What squares of codes are multiplied with to become magnitudes.
   __device__ static float unit_of(const Place& p, float scale) {
@@ -128,9 +128,9 @@ struct CodesAs {
   }
   /// Codes of a momentum with a scale that is `usable`; leaves in x what is stored.
   template <class T, int N>
-  __device__ static uint32_t encode(const Place& p, bool usable, float unit, float factor, T (&x)[N]) {
-    const uint32_t codes = four_bits(p) ? encode<algorithms::kLevelsInt4, 4>(unit, factor, x)
-                                        : encode<algorithms::kLevelsInt8, 8>(unit, factor, x);
+  __device__ static uint32_t encode(const Place& p, bool usable, float unit, float multiplier, T (&x)[N]) {
+    const uint32_t codes = four_bits(p) ? encode<algorithms::kLevelsInt4, 4>(unit, multiplier, x)
+                                        : encode<algorithms::kLevelsInt8, 8>(unit, multiplier, x);
     return usable ? codes : 0U;
   }
   template <int N, class W>
@@ -178,7 +178,7 @@ struct CodesAs {
   /// algorithms::encode, but for magnitudes that lie within a few roundings of the middle between two codes.  Leaves in
   /// x what is stored.
   template <int Levels, int Bits, class T, int N>
-  __device__ static uint32_t encode(float unit, float factor, T (&x)[N]) {
+  __device__ static uint32_t encode(float unit, float multiplier, T (&x)[N]) {
     uint32_t bits[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -186,7 +186,7 @@ struct CodesAs {
       // The middle between the squares of k - 1 and k is (k - 1/2)^2 + 1/4, so the root of what is above 1/4 is
       // rounded. Below 1/4 the root of the difference is at most 1/2 and becomes 0; 2^-21 keeps it from 1/2, since it
       // is not exact.
-      const float above = __fmaf_rn(fabsf(m), factor, 0x1p-21F - 0.25F);
+      const float above = __fmaf_rn(fabsf(m), multiplier, 0x1p-21F - 0.25F);
       const float root = fminf(nearly_root(fabsf(above)), static_cast<float>(Levels));
       const float code = copysignf((root + kWhole) - kWhole, m);
       bits[n] = algorithms::bits_of(code + (kWhole + static_cast<float>(1 << Bits)));

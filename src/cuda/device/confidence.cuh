@@ -1,4 +1,4 @@
-// CAME's instability and what follows from it, and its last two visits to tensors without rows and columns:
+// CAME's instability and what follows from it, and its last two passes over tensors without rows and columns:
 // docs/algorithms.md, equations (9) to (13).
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace came::cuda {
 
 template <class T>
-__device__ Factors<T> instability(const Subject<T>& s) {
+__device__ Averages<T> instability(const Subject<T>& s) {
   return {s, s.template state<T>(s.t.states.res_row), s.template state<T>(s.t.states.res_col), s.o.beta3, s.o.eps2};
 }
 
@@ -18,7 +18,7 @@ template <int Threads, class T>
 CAME_ROUTE void finish_momentum(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles) {
   const double mean = s.t.factored ? instability(s).finish(team, phase, b, tiles, nullptr) : 1.0;
   const double correction = s.o.bias_correction != 0 ? s.k.correction3 : 1.0;
-  if (team.rank == 0) s.derived(b).confidence = sqrt(mean * correction);
+  if (team.rank == 0) s.matrix_scalars(b).confidence = sqrt(mean * correction);
 }
 
 /// (9) for a tensor without rows and columns; (10) and (11) with `confidence_1d`.
@@ -36,7 +36,7 @@ CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& 
   const T rate = static_cast<T>(algorithms::rate_of(s.o.beta1));
   const T rate3 = static_cast<T>(algorithms::rate_of(s.o.beta3));
   const T eps = static_cast<T>(s.o.eps2);
-  const T factor = update.gradient_factor();
+  const T multiplier = update.gradient_multiplier();
   const T clip = update.full_clip();
   const T sign = s.sign();
   const bool cautious = !K::kPlain && s.o.cautious != 0;
@@ -50,7 +50,7 @@ CAME_ROUTE void blend_elements(const Update<typename K::T>& update, const Part& 
     S::decode(full, S::template load<N>(full, w[0]), v);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      u[n] = Update<T>::full_update(g[n], factor, v[n], clip);
+      u[n] = Update<T>::full_update(g[n], multiplier, v[n], clip);
       m[n] = w[0].has(n) ? blend(m[n], rate, u[n]) : T{0};
     }
     K::Momentum::store(momentum, w[0], m);
@@ -78,8 +78,8 @@ CAME_ROUTE void apply_elements(const Subject<typename K::T>& s, const Part& part
   constexpr int N = K::N;
   const Apply<K> apply(s, part.batch);
   const Place residual = s.full(s.t.states.res_full, part.batch);
-  const double by = s.k.lr * s.derived(0).direction;
-  const T step = static_cast<T>(residual ? by * s.derived(0).confidence : by);
+  const double by = s.k.lr * s.matrix_scalars(0).direction;
+  const T step = static_cast<T>(residual ? by * s.matrix_scalars(0).confidence : by);
   for_vectors<K, 1>(Team<kNarrow>(), s, part.batch, part, [&](const typename K::At(&w)[1]) {
     const auto raw = apply.load(w[0]);
     T v[N];

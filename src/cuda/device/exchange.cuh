@@ -1,4 +1,4 @@
-// What the blocks of a resident matrix leave for each other: sums per column, factors of columns, and
+// What the blocks of a resident matrix leave for each other: sums per column, multipliers of columns, and
 // numbers of each block.
 #pragma once
 
@@ -58,7 +58,7 @@ struct Exchange {
   float* scratch;  ///< Of the block.
   int thread;
   int cols;
-  float columns[kFolds][N];  ///< Factors of this thread's columns.
+  float columns[kFolds][N];  ///< Multipliers of this thread's columns.
 
   __device__ __forceinline__ Exchange(const ResidentArgs& r, const Notes& n, float* sums)
       : run(r), notes(n), scratch(sums), thread(ask_for_thread()), cols(n.whole(Word::cols)) {}
@@ -74,7 +74,7 @@ struct Exchange {
   [[nodiscard]] __device__ __forceinline__ float* areas() const {
     return run.areas + notes.whole(Word::base) * run.area;
   }
-  /// and where they leave factors of columns,
+  /// and where they leave multipliers of columns,
   [[nodiscard]] __device__ __forceinline__ float* roots() const { return run.results + notes.whole(Word::results); }
   /// and what else they have, one after the other.
   [[nodiscard]] __device__ __forceinline__ double* scalars(Sum which) const {
@@ -95,7 +95,7 @@ struct Exchange {
     }
   }
 
-  /// The piece's share of the columns: their averages, and what later visits multiply with.  Sums of pieces are added
+  /// The piece's share of the columns: their averages, and what later passes multiply with.  Sums of pieces are added
   /// in f32 by each warp over an eighth of them, in order, then in f64.  Calls wait() before it looks at them;
   /// then nobody may still look at the scratch.
   template <bool Weighted, class Wait>
@@ -114,14 +114,14 @@ struct Exchange {
     const int first = warp() * run_of_warp;
     const int last = first + run_of_warp < pieces ? first + run_of_warp : pieces;
     const float* left = areas();
-    float* factors = roots();
+    float* multipliers = roots();
     double* weighted = scalars(Sum::weighted) + index();
     double over = 0;
     float old = warp() == 0 && lane() < count ? averages[begin + lane()] : 0.0F;
     wait();
     if (pieces < kFewPieces) {
-      finish_few<Weighted>({left, run.area, pieces, cols, averages, factors, rate, eps, share}, {begin, count}, scratch,
-                           weighted);
+      finish_few<Weighted>({left, run.area, pieces, cols, averages, multipliers, rate, eps, share}, {begin, count},
+                           scratch, weighted);
       return;
     }
     for (int from = 0; from < count; from += kWarp) {
@@ -157,7 +157,7 @@ struct Exchange {
         if (from > 0) old = averages[j];
         const float c = blend(old, rate, static_cast<float>(total[0] * share + eps));
         averages[j] = c;
-        factors[j] = 1.0F / sqrtf(c);
+        multipliers[j] = 1.0F / sqrtf(c);
         over += total[1] * static_cast<double>(1.0F / c);  // the quotient may be beyond f32
       }
     }
@@ -167,19 +167,19 @@ struct Exchange {
     }
   }
 
-  /// Fetches the columns' factors, and adds up the pieces' scalars.  Nobody may still look at the scratch.
+  /// Fetches the columns' multipliers, and adds up the pieces' scalars.  Nobody may still look at the scratch.
   template <int Count>
   __device__ __forceinline__ void gather(Sum which, double (&sums)[Count]) {
-    static_assert(kTeams * kMostPieces <= kThreads);
+    static_assert(kWavesAtOnce * kMostPieces <= kThreads);
     const int pieces = all();
     const double* from = scalars(which);
-    const auto* factors = reinterpret_cast<const float4*>(roots());
+    const auto* multipliers = reinterpret_cast<const float4*>(roots());
 #pragma unroll
     for (int v = 0; v < Count; ++v) sums[v] = thread < pieces ? __ldcg(from + v * pieces + thread) : 0.0;
 #pragma unroll
     for (int c = 0; c < kFolds; ++c) {
       const int j = c * kThreads + thread;
-      const float4 root = j * N < cols ? __ldcg(factors + j) : float4{0, 0, 0, 0};
+      const float4 root = j * N < cols ? __ldcg(multipliers + j) : float4{0, 0, 0, 0};
       columns[c][0] = root.x;
       columns[c][1] = root.y;
       columns[c][2] = root.z;

@@ -54,37 +54,37 @@ __device__ inline void for_matrices(const Subject<T>& s, const Part& part, const
   for (int64_t b = part.batch; b < part.batch + part.batches; ++b) body(team, all.block, columns, b);
 }
 
-/// Calls f with the types of a kind.
+/// Calls f with the types of a variant.
 template <class F>
-void with_types(Kind kind, const F& f) {
-  switch (kind) {
-    case Kind::f32_f32:
-      return f(TypesOf<Kind::f32_f32>{});
-    case Kind::f32_bf16:
-      return f(TypesOf<Kind::f32_bf16>{});
-    case Kind::f32_codes:
-      return f(TypesOf<Kind::f32_codes>{});
-    case Kind::bf16_f32:
-      return f(TypesOf<Kind::bf16_f32>{});
-    case Kind::bf16_bf16:
-      return f(TypesOf<Kind::bf16_bf16>{});
-    case Kind::bf16_codes:
-      return f(TypesOf<Kind::bf16_codes>{});
-    case Kind::any32:
-      return f(TypesOf<Kind::any32>{});
-    case Kind::any64:
-      return f(TypesOf<Kind::any64>{});
+void with_types(Variant variant, const F& f) {
+  switch (variant) {
+    case Variant::f32_f32:
+      return f(TypesOf<Variant::f32_f32>{});
+    case Variant::f32_bf16:
+      return f(TypesOf<Variant::f32_bf16>{});
+    case Variant::f32_codes:
+      return f(TypesOf<Variant::f32_codes>{});
+    case Variant::bf16_f32:
+      return f(TypesOf<Variant::bf16_f32>{});
+    case Variant::bf16_bf16:
+      return f(TypesOf<Variant::bf16_bf16>{});
+    case Variant::bf16_codes:
+      return f(TypesOf<Variant::bf16_codes>{});
+    case Variant::any32:
+      return f(TypesOf<Variant::any32>{});
+    case Variant::any64:
+      return f(TypesOf<Variant::any64>{});
   }
 }
 
-/// The kind whose parameter and gradient are stored alike, where nothing else matters.
-constexpr Kind without_momentum(Kind kind) {
-  if (kind == Kind::f32_bf16 || kind == Kind::f32_codes) return Kind::f32_f32;
-  if (kind == Kind::bf16_f32 || kind == Kind::bf16_codes) return Kind::bf16_bf16;
-  return kind;
+/// The variant whose parameter and gradient are stored alike, where nothing else matters.
+constexpr Variant without_momentum(Variant variant) {
+  if (variant == Variant::f32_bf16 || variant == Variant::f32_codes) return Variant::f32_f32;
+  if (variant == Variant::bf16_f32 || variant == Variant::bf16_codes) return Variant::bf16_bf16;
+  return variant;
 }
 
-/// Calls f with the types of a plain kind once its options are known: no branches then in a loop's middle.
+/// Calls f with the types of a plain variant once its options are known: no branches then in a loop's middle.
 template <class K, class F>
 CAME_MAIN_ROUTE void with_known(const Subject<typename K::T>& s, const F& f) {
   using T = typename K::T;
@@ -108,16 +108,16 @@ CAME_MAIN_ROUTE void with_known(const Subject<typename K::T>& s, const F& f) {
 }
 
 template <class F>
-void with_gradient_types(Kind kind, const F& f) {
-  switch (without_momentum(kind)) {
-    case Kind::f32_f32:
-      return f(TypesOf<Kind::f32_f32>{});
-    case Kind::bf16_bf16:
-      return f(TypesOf<Kind::bf16_bf16>{});
-    case Kind::any64:
-      return f(TypesOf<Kind::any64>{});
+void with_gradient_types(Variant variant, const F& f) {
+  switch (without_momentum(variant)) {
+    case Variant::f32_f32:
+      return f(TypesOf<Variant::f32_f32>{});
+    case Variant::bf16_bf16:
+      return f(TypesOf<Variant::bf16_bf16>{});
+    case Variant::any64:
+      return f(TypesOf<Variant::any64>{});
     default:
-      return f(TypesOf<Kind::any32>{});
+      return f(TypesOf<Variant::any32>{});
   }
 }
 
@@ -130,7 +130,7 @@ void launch_parts(KernelFunction<More...> kernel, Args args, const Launch& launc
                   const Queue& queue, More... more) {
   const size_t bytes = shared + static_cast<size_t>(launch.buffer);
   const size_t most = launch.buffer > 0 ? shared + kMostBuffer : bytes;
-  if (launch.form == Form::chunks) {
+  if (launch.work == Work::chunks) {
     args.chunks += launch.first;
   } else {
     args.parts += launch.first;

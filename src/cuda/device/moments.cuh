@@ -1,7 +1,7 @@
 // The two moments of Adam and LAMB: docs/algorithms.md, equation (19).
 #pragma once
 
-#include "cuda/device/factors.cuh"
+#include "cuda/device/reduction.cuh"
 
 namespace came::cuda {
 
@@ -26,24 +26,24 @@ struct Rates {
 template <class K>
 struct Moments {
   using T = typename K::T;
-  /// Codes of a second moment are looked at at run time; all other kinds know it as a statistic.
+  /// Codes of a second moment are looked at at run time; all other variants know it as a statistic.
   using V = std::conditional_t<std::is_same_v<typename K::Param, Any<T>>, Any<T>, typename Statistic<T>::Type>;
   static constexpr int N = K::N;
 
   Place grad, param, momentum, second;
-  T factor, rate1, rate2;
+  T multiplier, rate1, rate2;
 
   __device__ Moments(const Subject<T>& s, int64_t b)
       : grad(s.grad(b)),
         param(s.param(b)),
         momentum(s.momentum(b)),
         second(s.second(b)),
-        factor(s.factor()),
+        multiplier(s.multiplier()),
         rate1(static_cast<T>(algorithms::rate_of(s.o.beta1))),
         rate2(static_cast<T>(algorithms::rate_of(s.o.beta2))) {}
 
   /// Of a tensor without rows and columns, from an element on.
-  __device__ Moments(const MomentsSheet& s, int64_t first) : factor(s.factor), rate1(s.rate1), rate2(s.rate2) {
+  __device__ Moments(const MomentsSheet& s, int64_t first) : multiplier(s.multiplier), rate1(s.rate1), rate2(s.rate2) {
     const auto place = [&](uint64_t address, DType dtype, bool draws, uint64_t key) {
       const int64_t bytes = dtype == DType::f64                           ? 8 * first
                             : dtype == DType::f32                         ? 4 * first
@@ -83,13 +83,13 @@ struct Moments {
   __device__ void gradient(const Loaded& raw, T (&g)[N]) const {
     K::Param::decode(grad, raw.g, g);
 #pragma unroll
-    for (int n = 0; n < N; ++n) g[n] *= factor;
+    for (int n = 0; n < N; ++n) g[n] *= multiplier;
   }
-  /// The same but for its size, which a product with a tiny factor would lose : (3)
-  __device__ void signs(const Loaded& raw, T of_factor, T (&g)[N]) const {
+  /// The same but for its size, which a product with a tiny multiplier would lose : (3)
+  __device__ void signs(const Loaded& raw, T sign, T (&g)[N]) const {
     K::Param::decode(grad, raw.g, g);
 #pragma unroll
-    for (int n = 0; n < N; ++n) g[n] *= of_factor;
+    for (int n = 0; n < N; ++n) g[n] *= sign;
   }
   /// All of it, with the decay that counts as part of the gradient : (18)
   __device__ void decode(const Loaded& raw, T l2, T (&g)[N], T (&p)[N], T (&m)[N], T (&v)[N]) const {

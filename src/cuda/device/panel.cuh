@@ -1,5 +1,5 @@
-// Loops over parts of tensors: element by element, by rows and columns with a factor for each, and with reductions over
-// both.  All threads of a warp stay together, so that bodies may exchange what they have.
+// Loops over parts of tensors: element by element, by rows and columns with a multiplier for each, and with reductions
+// over both.  All threads of a warp stay together, so that bodies may exchange what they have.
 #pragma once
 
 #include "cuda/device/subject.cuh"
@@ -9,7 +9,7 @@ namespace came::cuda {
 /// Shared memory of a team for one panel.
 template <class T, int Threads>
 struct Shelf {
-  /// Rows whose factors wait in it.
+  /// Rows whose multipliers wait in it.
   static constexpr int kSegment = Threads == kWarp ? 32 : 128;
   T row[kSegment];
   T part[kSegment][Threads / kWarp];
@@ -45,13 +45,13 @@ __device__ inline void for_vectors(const Team<Threads>& team, const Subject<T>& 
   }
 }
 
-/// Visits a panel of matrix b with load(where) for R rows at once and then visit(where, loaded, row factor, column
-/// factors) for each.  The next rows are on their way meanwhile.  row_factor(i) is called once per row by one thread,
-/// col_factor(j) once per column by each that needs it.
-template <class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Load, class Visit>
+/// Goes through a panel of matrix b with load(where) for R rows at once and then use(where, loaded, row multiplier,
+/// column multipliers) for each.  The next rows are on their way meanwhile.  row_multiplier(i) is called once per row
+/// by one thread, col_multiplier(j) once per column by each that needs it.
+template <class K, int R, int Threads, class T, class RowMultiplier, class ColMultiplier, class Load, class Use>
 __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
-                                 Range rows, Range cols, const RowFactor& row_factor, const ColFactor& col_factor,
-                                 const Load& load, const Visit& visit) {
+                                 Range rows, Range cols, const RowMultiplier& row_multiplier,
+                                 const ColMultiplier& col_multiplier, const Load& load, const Use& use) {
   constexpr int N = K::N;
   const Grid<N, Threads> grid(team.rank, cols.count);
   const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
@@ -60,7 +60,7 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
     const int64_t j = chunk + grid.x * N;
     T col[N];
 #pragma unroll
-    for (int n = 0; n < N; ++n) col[n] = j + n < cols.count ? col_factor(cols.begin + j + n) : T{0};
+    for (int n = 0; n < N; ++n) col[n] = j + n < cols.count ? col_multiplier(cols.begin + j + n) : T{0};
     for (int64_t segment = 0; segment < rows.count; segment += kSegment) {
       const int height = static_cast<int>(rows.count - segment < kSegment ? rows.count - segment : kSegment);
       const int64_t first = rows.begin + segment;
@@ -69,7 +69,7 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
       decltype(load(top)) next[R];
 #pragma unroll
       for (int r = 0; r < R; ++r) next[r] = load(at(r * grid.down));
-      for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_factor(first + i);
+      for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_multiplier(first + i);
       team.sync();
       for (int base = 0; base < height; base += grid.down * R) {
         decltype(load(top)) raw[R];
@@ -81,7 +81,7 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
 #pragma unroll
         for (int r = 0; r < R; ++r) {
           const int i = base + r * grid.down;
-          visit(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col);
+          use(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col);
         }
       }
       team.sync();
@@ -89,15 +89,16 @@ __device__ inline void for_panel(const Team<Threads>& team, const Subject<T>& s,
   }
 }
 
-/// Visits a panel with load(where) for R rows at once and then visit(where, loaded, row factor, column factors, values)
-/// for each: values[N] are combined by Op over rows into sums[0 .. cols.count), where what lies there counts unless
-/// `fresh`, and over columns; done(i, total, first) gets the latter, from one thread per row, for each run of columns
-/// that the team takes at once.
-template <class Op, class K, int R, int Threads, class T, class RowFactor, class ColFactor, class Load, class Visit,
-          class Done>
+/// Goes through a panel with load(where) for R rows at once and then use(where, loaded, row multiplier, column
+/// multipliers, values) for each: values[N] are reduced by Op over rows into sums[0 .. cols.count), where what lies
+/// there counts unless `fresh`, and over columns; done(i, total, first) gets the latter, from one thread per row, for
+/// each run of columns that the team takes at once.
+template <class Op, class K, int R, int Threads, class T, class RowMultiplier, class ColMultiplier, class Load,
+          class Use, class Done>
 __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>& s, Shelf<T, Threads>& shelf, int64_t b,
-                                    Range rows, Range cols, const RowFactor& row_factor, const ColFactor& col_factor,
-                                    T* sums, bool fresh, const Load& load, const Visit& visit, const Done& done) {
+                                    Range rows, Range cols, const RowMultiplier& row_multiplier,
+                                    const ColMultiplier& col_multiplier, T* sums, bool fresh, const Load& load,
+                                    const Use& use, const Done& done) {
   constexpr int N = K::N;
   const Grid<N, Threads> grid(team.rank, cols.count);
   const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
@@ -110,7 +111,7 @@ __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>&
     T over[1][N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      col[n] = j + n < cols.count ? col_factor(cols.begin + j + n) : T{0};
+      col[n] = j + n < cols.count ? col_multiplier(cols.begin + j + n) : T{0};
       over[0][n] = T{0};
     }
     for (int64_t segment = 0; segment < rows.count; segment += kSegment) {
@@ -121,7 +122,7 @@ __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>&
       decltype(load(top)) next[R];
 #pragma unroll
       for (int r = 0; r < R; ++r) next[r] = load(at(r * grid.down));
-      for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_factor(first + i);
+      for (int i = team.rank; i < height; i += Threads) shelf.row[i] = row_multiplier(first + i);
       team.sync();
       for (int base = 0; base < height; base += grid.down * R) {
         decltype(load(top)) raw[R];
@@ -135,7 +136,7 @@ __device__ inline void reduce_panel(const Team<Threads>& team, const Subject<T>&
         for (int r = 0; r < R; ++r) {
           const int i = base + r * grid.down;
           T values[N];
-          visit(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col, values);
+          use(at(i), raw[r], shelf.row[grid.y + i < height ? grid.y + i : 0], col, values);
           of_row[r] = values[0];
 #pragma unroll
           for (int n = 1; n < N; ++n) of_row[r] = Op::of(of_row[r], values[n]);

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "cuda/device/visitor.cuh"
+#include "cuda/device/piece.cuh"
 
 namespace came::cuda {
 
@@ -40,7 +40,7 @@ struct Refill {
     const int left = notes.whole(Word::rows) - first;
     rows = left < most ? left : most;
     grad = further<W>(notes.place(Word::grad, static_cast<int64_t>(first) * cols), thread * kBytesOfItem);
-    by = notes.rounded(Word::factor);
+    by = notes.rounded(Word::multiplier);
   }
   [[nodiscard]] __device__ __forceinline__ bool refills() const { return true; }
   __device__ __forceinline__ void operator()(int item, int, Item& to) {
@@ -68,39 +68,38 @@ struct NoRefill {
   __device__ __forceinline__ void operator()(int, int, const Item&) const {}
 };
 
-/// Where a wave stands in the turns that waves take: how many of its blocks are done with a visit.
-__device__ inline unsigned* turn_of(const ResidentArgs& run, int wave, int visit) {
-  return run.a.turns + (2 * wave + visit) * kTurnPitch;
+/// Where a wave stands in the turns that waves take: how many of its blocks are done with a piece.
+__device__ inline unsigned* turn_of(const ResidentArgs& run, int wave, int pass) {
+  return run.a.turns + (2 * wave + pass) * kTurnPitch;
 }
-/// The turn before a visit of a wave: momentum of all teams, then parameters of all teams.  Null: there is none.
-__device__ inline const unsigned* turn_before(const ResidentArgs& run, int wave, int visit) {
-  if (wave % kTeams != 0) return turn_of(run, wave - 1, visit);
-  if (visit == 0) return wave == 0 ? nullptr : turn_of(run, wave - 1, 1);
-  const int last = wave + kTeams - 1 < run.waves ? wave + kTeams - 1 : run.waves - 1;
+/// The turn before a pass of a wave: momentum of the waves under way, then their parameters.  Null: there is none.
+__device__ inline const unsigned* turn_before(const ResidentArgs& run, int wave, int pass) {
+  if (wave % kWavesAtOnce != 0) return turn_of(run, wave - 1, pass);
+  if (pass == 0) return wave == 0 ? nullptr : turn_of(run, wave - 1, 1);
+  const int last = wave + kWavesAtOnce - 1 < run.waves ? wave + kWavesAtOnce - 1 : run.waves - 1;
   return last == wave ? nullptr : turn_of(run, last, 0);
 }
-/// A visitor's turn.  One thread waits until the turn before is nearly over; the next barrier holds the others.
+/// A piece's turn.  One thread waits until the turn before is nearly over; the next barrier holds the others.
 class Turn {
  public:
-  __device__ __forceinline__ Turn(const ResidentArgs& run, int wave, int visit)
-      : run_(run), wave_(wave), visit_(visit) {}
+  __device__ __forceinline__ Turn(const ResidentArgs& run, int wave, int pass) : run_(run), wave_(wave), pass_(pass) {}
 
   /// How far is the turn before?  Asked for some time before it matters.
   [[nodiscard]] __device__ __forceinline__ unsigned look() const {
-    const unsigned* before = turn_before(run_, wave_, visit_);
+    const unsigned* before = turn_before(run_, wave_, pass_);
     return ask_for_thread() != 0 || before == nullptr ? kNearly : glance(before);
   }
   __device__ __forceinline__ void begin(unsigned seen) const {
-    if (seen < kNearly) keep_pace(turn_before(run_, wave_, visit_), kNearly);
+    if (seen < kNearly) keep_pace(turn_before(run_, wave_, pass_), kNearly);
   }
   __device__ __forceinline__ void end() const {
-    if (ask_for_thread() == 0) atomicAdd(turn_of(run_, wave_, visit_), 1U);
+    if (ask_for_thread() == 0) atomicAdd(turn_of(run_, wave_, pass_), 1U);
   }
 
  private:
   const ResidentArgs& run_;
   int wave_;
-  int visit_;
+  int pass_;
 };
 /// Where nobody takes turns.
 struct NoTurn {
@@ -109,47 +108,47 @@ struct NoTurn {
   __device__ __forceinline__ void end() const {}
 };
 
-/// One visit to all pieces of a block, each read from memory while the one before is under way.  Momentum is taken from
-/// the last piece to the first, so that a block that goes from visit to visit `keeps` the piece that it begins with.
-template <class V>
-__device__ __forceinline__ void visit_all(V& visit, const Notes& notes, Stage stage, bool keeps) {
-  if (stage == Stage::squares) return visit.template finish_columns<true>([] {});
-  if (stage == Stage::instability) return visit.template finish_columns<false>([] {});
-  const int all = (visit.all_rows + V::kRows - 1) / V::kRows;
-  const int index = visit.index();
-  const int step = visit.all();
+/// One pass over all pieces of a block, each read from memory while the one before is under way.  Momentum is taken
+/// from the last piece to the first, so that a block that goes from pass to pass `keeps` the piece that it begins with.
+template <class P>
+__device__ __forceinline__ void pass_over_all(P& piece, const Notes& notes, Stage stage, bool keeps) {
+  if (stage == Stage::squares) return piece.template finish_columns<true>([] {});
+  if (stage == Stage::instability) return piece.template finish_columns<false>([] {});
+  const int all = (piece.all_rows + P::kRows - 1) / P::kRows;
+  const int index = piece.index();
+  const int step = piece.all();
   const int count = (all - index + step - 1) / step;
   const auto number = [&](int k) {
     return k < count ? index + (stage == Stage::momentum ? count - 1 - k : k) * step : -1;
   };
   for (int k = 0; k < count; ++k) {
-    visit.go_to(number(k));
+    piece.go_to(number(k));
     const bool here = k > 0 || keeps;
     if (stage == Stage::statistics) {
-      if (k == 0) visit.load(notes.place(Word::grad, visit.first()));
-      visit.load_average(Word::row);
+      if (k == 0) piece.load(notes.place(Word::grad, piece.first()));
+      piece.load_average(Word::row);
       arrived<0>();
-      visit.statistics(k == 0, false, typename V::Another(visit, Word::grad, number(k + 1)), [] {});
+      piece.statistics(k == 0, false, typename P::Another(piece, Word::grad, number(k + 1)), [] {});
     } else if (stage == Stage::momentum) {
-      if (!here) visit.load(notes.place(Word::grad, visit.first()));
-      visit.load_average(Word::row);
-      visit.start(notes.place(Word::momentum, visit.first()));
-      visit.momentum(k == 0, typename V::Another(visit, Word::grad, number(k + 1)), NoTurn{}, [] {});
+      if (!here) piece.load(notes.place(Word::grad, piece.first()));
+      piece.load_average(Word::row);
+      piece.start(notes.place(Word::momentum, piece.first()));
+      piece.momentum(k == 0, typename P::Another(piece, Word::grad, number(k + 1)), NoTurn{}, [] {});
     } else {
-      if (!here) visit.load(notes.place(Word::momentum, visit.first()));
-      visit.load_average(Word::res_row);
-      visit.start(notes.place(Word::param, visit.first()));
-      visit.apply(typename V::Another(visit, Word::momentum, number(k + 1)), NoTurn{});
+      if (!here) piece.load(notes.place(Word::momentum, piece.first()));
+      piece.load_average(Word::res_row);
+      piece.start(notes.place(Word::param, piece.first()));
+      piece.apply(typename P::Another(piece, Word::momentum, number(k + 1)), NoTurn{});
     }
     __syncthreads();  // the next piece's numbers go where this one's are looked at
   }
   arrived<0>();
 }
 
-/// Matrices of more pieces than a team has blocks: all of them take each together, and read again what they cannot
+/// Matrices of more pieces than a wave has blocks: all of them take each together, and read again what they cannot
 /// keep.
 template <class W>
-__global__ void __launch_bounds__(kThreads, kTeams) large_kernel(const __grid_constant__ ResidentArgs run) {
+__global__ void __launch_bounds__(kThreads, kWavesAtOnce) large_kernel(const __grid_constant__ ResidentArgs run) {
   if (is_skipped(run.a)) return;
   auto* items = reinterpret_cast<Item*>(memory_of_block());
   auto* scratch = reinterpret_cast<float*>(items + (kShared + kGroup) * kThreads);
@@ -160,18 +159,18 @@ __global__ void __launch_bounds__(kThreads, kTeams) large_kernel(const __grid_co
     notes.put(Word::index, static_cast<int>(blockIdx.x));
     if (!notes.is_active() || static_cast<int>(blockIdx.x) >= notes.whole(Word::count)) continue;
     with_fold(notes.whole(Word::cols), [&](auto fold) {
-      Visitor<W, decltype(fold)::value, false> visit(run, notes, items, scratch, registers);
+      Piece<W, decltype(fold)::value, false> piece(run, notes, items, scratch, registers);
       auto* counter = notes.template pointer<unsigned>(Word::counter);
       const auto all = static_cast<unsigned>(notes.whole(Word::count));
       unsigned arrivals = 0;
 #pragma unroll 1
       for (int stage = 0; stage < static_cast<int>(Stage::apply); ++stage) {
-        visit_all(visit, notes, static_cast<Stage>(stage), true);
+        pass_over_all(piece, notes, static_cast<Stage>(stage), true);
         raise(counter);
         arrivals += all;
         await(counter, arrivals);
       }
-      visit_all(visit, notes, Stage::apply, true);
+      pass_over_all(piece, notes, Stage::apply, true);
     });
   }
 }
@@ -187,14 +186,14 @@ __device__ inline void discard_sums(const ResidentArgs& run) {
   }
 }
 
-/// All visits: every block of the grid runs at once.
+/// All passes: every block of the grid runs at once.
 template <class W>
-__global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid_constant__ ResidentArgs run) {
+__global__ void __launch_bounds__(kThreads, kWavesAtOnce) resident_kernel(const __grid_constant__ ResidentArgs run) {
   if (is_skipped(run.a)) return;
   auto* items = reinterpret_cast<Item*>(memory_of_block());
   auto* scratch = reinterpret_cast<float*>(items + (kShared + kGroup) * kThreads);
   Item registers[kRegisters];
-  const int team = static_cast<int>(blockIdx.x) / kMostPieces;
+  const int first_wave = static_cast<int>(blockIdx.x) / kMostPieces;
   const int block = static_cast<int>(blockIdx.x) % kMostPieces;
   const auto fill = [&](Refill<W> refill) {
 #pragma unroll
@@ -207,11 +206,11 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
     return wave < run.waves ? run.pieces + static_cast<int64_t>(wave) * kMostPieces + block : nullptr;
   };
   Notes notes;
-  notes.read_piece(run.a, Notes::field(piece_of(team)));
+  notes.read_piece(run.a, Notes::field(piece_of(first_wave)));
   fill(Refill<W>(notes));
   bool ahead = false;  // are the sums of its rows under way?
-  for (int wave = team; wave < run.waves; wave += kTeams) {
-    const PieceTable* later = piece_of(wave + kTeams);
+  for (int wave = first_wave; wave < run.waves; wave += kWavesAtOnce) {
+    const PieceTable* later = piece_of(wave + kWavesAtOnce);
     const int32_t of_piece = Notes::field(later);
     Notes of_later;
     if (!notes.is_active()) {
@@ -222,26 +221,26 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
       fill(Refill<W>(of_later));
     } else {
       with_fold(notes.whole(Word::cols), [&](auto fold) {
-        Visitor<W, decltype(fold)::value, true> visit(run, notes, items, scratch, registers);
+        Piece<W, decltype(fold)::value, true> piece(run, notes, items, scratch, registers);
         const auto come = [&] { raise(notes.template pointer<unsigned>(Word::counter)); };
         const auto wait_for_all = [&](unsigned times) {
-          await(notes.template pointer<unsigned>(Word::counter), times * static_cast<unsigned>(visit.all()));
+          await(notes.template pointer<unsigned>(Word::counter), times * static_cast<unsigned>(piece.all()));
         };
-        visit.load_average(Word::row);
-        visit.start(notes.place(Word::momentum, visit.first()));
+        piece.load_average(Word::row);
+        piece.start(notes.place(Word::momentum, piece.first()));
         // What is left after the sums per column is seen with the next count.
-        visit.statistics(true, ahead, NoRefill{}, come);
-        visit.template finish_columns<true>([&] { wait_for_all(1); });
+        piece.statistics(true, ahead, NoRefill{}, come);
+        piece.template finish_columns<true>([&] { wait_for_all(1); });
         come();
         of_later.read_piece(run.a, of_piece);
         wait_for_all(2);
-        visit.momentum(true, NoRefill{}, Turn(run, wave, 0), come);
-        visit.template finish_columns<false>([&] { wait_for_all(3); });
+        piece.momentum(true, NoRefill{}, Turn(run, wave, 0), come);
+        piece.template finish_columns<false>([&] { wait_for_all(3); });
         come();
         wait_for_all(4);
         // Where blocks end while others still have a turn.
-        if (wave + kTeams >= run.waves && run.a.lets_next != 0) let_next_begin();
-        visit.apply(Refill<W>(of_later), Turn(run, wave, 1));
+        if (wave + kWavesAtOnce >= run.waves && run.a.lets_next != 0) let_next_begin();
+        piece.apply(Refill<W>(of_later), Turn(run, wave, 1));
       });
     }
     ahead = notes.is_active();
@@ -250,9 +249,9 @@ __global__ void __launch_bounds__(kThreads, kTeams) resident_kernel(const __grid
   discard_sums(run);
 }
 
-/// One part of it: for the pieces of as many waves as there are teams, or for a large matrix.
+/// One part of it: for the pieces of the waves under way, or for a large matrix.
 template <class W>
-__global__ void __launch_bounds__(kThreads, kTeams)
+__global__ void __launch_bounds__(kThreads, kWavesAtOnce)
     streaming_kernel(const __grid_constant__ ResidentArgs run, int wave, int large, Stage stage) {
   if (is_skipped(run.a)) return;
   auto* items = reinterpret_cast<Item*>(memory_of_block());
@@ -265,8 +264,8 @@ __global__ void __launch_bounds__(kThreads, kTeams)
   if (large >= 0) notes.put(Word::index, static_cast<int>(blockIdx.x));
   if (!notes.template is_taken<W>() || notes.whole(Word::index) >= notes.whole(Word::count)) return;
   with_fold(notes.whole(Word::cols), [&](auto fold) {
-    Visitor<W, decltype(fold)::value, false> visit(run, notes, items, scratch, registers);
-    visit_all(visit, notes, stage, false);
+    Piece<W, decltype(fold)::value, false> piece(run, notes, items, scratch, registers);
+    pass_over_all(piece, notes, stage, false);
   });
 }
 

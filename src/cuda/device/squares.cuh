@@ -18,9 +18,9 @@ struct RowSums {
   alignas(16) T part[2][kHeld][Threads / kWarp];
 };
 
-/// The visit of a team to what it takes.
+/// The pass of a team over what it takes.
 template <class K, int Threads>
-struct Visit {
+struct SquaresPass {
   using T = typename K::T;
   using G = typename K::Param;
   static constexpr int N = K::N;
@@ -30,23 +30,23 @@ struct Visit {
   const Update<T>& update;
   RowSums<T, Threads>& sums;
   Place grad;
-  T factor;
+  T multiplier;
 
-  __device__ Visit(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r, int64_t b)
-      : team(t), s(u.s), update(u), sums(r), grad(u.s.grad(b)), factor(u.s.factor()) {}
+  __device__ SquaresPass(const Team<Threads>& t, const Update<T>& u, RowSums<T, Threads>& r, int64_t b)
+      : team(t), s(u.s), update(u), sums(r), grad(u.s.grad(b)), multiplier(u.s.multiplier()) {}
 
   /// Gradients as the optimizer sees them.
   __device__ void gradients(const typename G::template Raw<N>& raw, T (&x)[N]) const {
     G::decode(grad, raw, x);
 #pragma unroll
-    for (int n = 0; n < N; ++n) x[n] *= factor;
+    for (int n = 0; n < N; ++n) x[n] *= multiplier;
   }
 
   /// What the averages of R rows become, and their weights, from what the threads of each have to add up.  Lanes
-  /// share the rows; `turn` tells one use from the next.
+  /// share the rows; `round` tells one use from the next.
   /// `averages` are those of the rows from the first on, `left` says how many there are.
   template <bool Full, int R>
-  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&weights)[R], int turn, T* averages,
+  __device__ void average_rows(const Grid<N, Threads>& grid, T (&mine)[R], T (&weights)[R], int round, T* averages,
                                int left, T rate, T share, T eps) const {
     constexpr int kGroup = kWarp / R;
     const int lane = team.rank % kWarp;
@@ -69,9 +69,9 @@ struct Visit {
     const T old = i < left ? averages[i] : T{1};
     T total = rows_over_warp<Add>(mine);
     if (warps > 1) {
-      if (lane % kGroup == 0) sums.part[turn][row][warp] = total;
+      if (lane % kGroup == 0) sums.part[round][row][warp] = total;
       team.sync();
-      const T* parts = sums.part[turn][row] + (warp & -warps);
+      const T* parts = sums.part[round][row] + (warp & -warps);
       static_assert(2 * kGroup >= Team<Threads>::kWarps, "two for each lane at most");
       const int w = lane % kGroup;
       total = (w < warps ? parts[w] : T{0}) + (w + kGroup < warps ? parts[w + kGroup] : T{0});
@@ -91,9 +91,9 @@ struct Visit {
     const int64_t cols = s.t.cols;
     const Grid<N, Threads> grid(team.rank, cols);
     const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
-    T* averages = update.factors.row + s.row_at(b, rows.begin);
-    const T rate = update.factors.rate();
-    const T eps = static_cast<T>(update.factors.eps);
+    T* averages = update.averages.row + s.row_at(b, rows.begin);
+    const T rate = update.averages.rate();
+    const T eps = static_cast<T>(update.averages.eps);
     const T share = static_cast<T>(1 / static_cast<double>(s.t.whole_cols));
     const int count = static_cast<int>(rows.count);
     T over[2][Q][N] = {};
@@ -115,8 +115,8 @@ struct Visit {
       }
     };
     load(0);
-    int turn = 0;
-    for (int base = 0; base < count; base += grid.down * R, turn ^= 1) {
+    int round = 0;
+    for (int base = 0; base < count; base += grid.down * R, round ^= 1) {
       T x[R][Q][N];
       T mine[R];
       T weights[R];
@@ -131,7 +131,7 @@ struct Visit {
         }
       }
       load(base + grid.down * R);  // on its way while these rows are finished
-      average_rows<Full>(grid, mine, weights, turn, averages + base, count - base, rate, share, eps);
+      average_rows<Full>(grid, mine, weights, round, averages + base, count - base, rate, share, eps);
 #pragma unroll
       for (int r = 0; r < R; ++r) {
 #pragma unroll
@@ -166,12 +166,12 @@ struct Visit {
     const int64_t cols = s.t.cols;
     const Grid<N, Threads> grid(team.rank, cols);
     const auto frame = s.template frame<K::kPlain>(b, grid.lanes());
-    T* averages = update.factors.row + s.row_at(b, 0);
-    const T rate = update.factors.rate();
-    const T eps = static_cast<T>(update.factors.eps);
+    T* averages = update.averages.row + s.row_at(b, 0);
+    const T rate = update.averages.rate();
+    const T eps = static_cast<T>(update.averages.eps);
     const T share = static_cast<T>(1 / static_cast<double>(s.t.whole_cols));
-    int turn = 0;
-    for (int64_t base = 0; base < rows.count; base += R, turn ^= 1) {
+    int round = 0;
+    for (int64_t base = 0; base < rows.count; base += R, round ^= 1) {
       T mine[R] = {};
       T weights[R];
       const auto load = [&](int r, int64_t j) {
@@ -189,7 +189,7 @@ struct Visit {
           for (int n = 0; n < N; ++n) mine[r] = fused(x[n], x[n], mine[r]);
         }
       }
-      average_rows<true>(grid, mine, weights, turn, averages + rows.begin + base, static_cast<int>(rows.count - base),
+      average_rows<true>(grid, mine, weights, round, averages + rows.begin + base, static_cast<int>(rows.count - base),
                          rate, share, eps);
       for (int64_t j = grid.x * N; j < cols; j += Threads * N) {
         typename G::template Raw<N> raw[R];
@@ -232,20 +232,20 @@ struct Visit {
     T* weighted = columns + m;
     owned_rows(b, {0, n}, columns, weighted);
     const double over = team.sum_of(m, [&](int64_t j) {
-      const T c = update.factors.average_col(b, j, static_cast<double>(columns[j]));
+      const T c = update.averages.average_col(b, j, static_cast<double>(columns[j]));
       return static_cast<double>(weighted[j]) / static_cast<double>(c);
     });
-    return update.factors.mean_of_rows(team, b) * over * algorithms::kWeightUnscale;
+    return update.averages.mean_of_rows(team, b) * over * algorithms::kWeightUnscale;
   }
 
-  /// Sums over a panel of squares of gradients times the columns' factors: over rows into `cols` (plus what is there
-  /// unless `fresh`), over columns into `rows`, to which they are added.
-  template <class ColFactor>
+  /// Sums over a panel of squares of gradients times the columns' multipliers: over rows into `cols` (plus what is
+  /// there unless `fresh`), over columns into `rows`, to which they are added.
+  template <class ColMultiplier>
   CAME_ROUTE void sum_panel(Shelf<T, Threads>& shelf, int64_t b, const Part& part, Range cols, T* to_cols, bool fresh,
-                            T* to_rows, const ColFactor& col_factor) const {
+                            T* to_rows, const ColMultiplier& col_multiplier) const {
     reduce_panel<Add, K, 2>(
-        team, s, shelf, b, Range{part.row, part.rows}, cols, [](int64_t) { return T{1}; }, col_factor, to_cols, fresh,
-        [&](const typename K::At& w) { return G::template load<N>(grad, w); },
+        team, s, shelf, b, Range{part.row, part.rows}, cols, [](int64_t) { return T{1}; }, col_multiplier, to_cols,
+        fresh, [&](const typename K::At& w) { return G::template load<N>(grad, w); },
         [&](const typename K::At&, const typename G::template Raw<N>& raw, T, const T(&col)[N], T(&values)[N]) {
           gradients(raw, values);
 #pragma unroll
@@ -268,7 +268,7 @@ struct Visit {
       const Range strip{part.col + j, part.cols - j < kStrip ? part.cols - j : kStrip};
       sum_panel(shelf, b, part, strip, columns, true, plain, [](int64_t) { return T{1}; });
       for (int64_t k = team.rank; k < strip.count; k += Threads) {
-        weights[k] = weight_of(update.factors.average_col(b, strip.begin + k, static_cast<double>(columns[k])));
+        weights[k] = weight_of(update.averages.average_col(b, strip.begin + k, static_cast<double>(columns[k])));
       }
       team.sync();
       sum_panel(shelf, b, part, strip, columns, true, weighted,
@@ -281,8 +281,8 @@ struct Visit {
   CAME_ROUTE double elements(const Part& part) const {
     const Place full = s.full(s.t.states.full, part.batch);
     using S = typename Statistic<T>::Type;
-    const T rate = update.factors.rate();
-    const T eps = static_cast<T>(update.factors.eps);
+    const T rate = update.averages.rate();
+    const T eps = static_cast<T>(update.averages.eps);
     double sum = 0;
     for_vectors<K, 2>(team, s, part.batch, part, [&](const typename K::At(&w)[2]) {
 #pragma unroll

@@ -54,16 +54,16 @@ struct Strip {
     return p;
   }
 
-  /// The sum over the strips of a row; `turn` tells one use from the next.  All threads of the block must come.
-  __device__ float across(float mine, int turn) const {
+  /// The sum over the strips of a row; `round` tells one use from the next.  All threads of the block must come.
+  __device__ float across(float mine, int round) const {
     __shared__ float parts[2][kStripWarps];
     if (strips == 1) return mine;
     const int first = group * strips;
-    if (lane == 0) parts[turn & 1][first + strip] = mine;
+    if (lane == 0) parts[round & 1][first + strip] = mine;
     __syncthreads();
     float total = 0;
 #pragma unroll 1
-    for (int k = 0; k < strips; ++k) total += parts[turn & 1][first + k];
+    for (int k = 0; k < strips; ++k) total += parts[round & 1][first + k];
     return total;
   }
 
@@ -72,12 +72,12 @@ struct Strip {
     using Item = Vector<float, N>;
     __syncthreads();
 #pragma unroll 1
-    for (int turn = 0; turn < groups; ++turn) {
-      if (turn == group) {
+    for (int round = 0; round < groups; ++round) {
+      if (round == group) {
 #pragma unroll
         for (int v = 0; v < Vectors; ++v) {
           auto* cell = reinterpret_cast<Item*>(room + col + v * kApart);
-          Item sum = turn == 0 ? Item{} : *cell;
+          Item sum = round == 0 ? Item{} : *cell;
 #pragma unroll
           for (int n = 0; n < N; ++n) sum.v[n] += sums[v][n];
           *cell = sum;

@@ -1,4 +1,4 @@
-// One tensor of one step as a kernel sees it: places, scalars, blocks of partial results, and what was derived.
+// One tensor of one step as a kernel sees it: places, scalars, partials and matrix scalars.
 #pragma once
 
 #include <type_traits>
@@ -28,24 +28,24 @@ struct Types {
   using At = Where<Plain>;
 };
 
-template <Kind kind>
+template <Variant variant>
 struct TypesOf;
 template <>
-struct TypesOf<Kind::f32_f32> : Types<float, F32, F32, true> {};
+struct TypesOf<Variant::f32_f32> : Types<float, F32, F32, true> {};
 template <>
-struct TypesOf<Kind::f32_bf16> : Types<float, F32, BF16, true> {};
+struct TypesOf<Variant::f32_bf16> : Types<float, F32, BF16, true> {};
 template <>
-struct TypesOf<Kind::f32_codes> : Types<float, F32, Codes, true> {};
+struct TypesOf<Variant::f32_codes> : Types<float, F32, Codes, true> {};
 template <>
-struct TypesOf<Kind::bf16_f32> : Types<float, BF16, F32, true> {};
+struct TypesOf<Variant::bf16_f32> : Types<float, BF16, F32, true> {};
 template <>
-struct TypesOf<Kind::bf16_bf16> : Types<float, BF16, BF16, true> {};
+struct TypesOf<Variant::bf16_bf16> : Types<float, BF16, BF16, true> {};
 template <>
-struct TypesOf<Kind::bf16_codes> : Types<float, BF16, Codes, true> {};
+struct TypesOf<Variant::bf16_codes> : Types<float, BF16, Codes, true> {};
 template <>
-struct TypesOf<Kind::any32> : Types<float, Any<float>, Any<float>, false> {};
+struct TypesOf<Variant::any32> : Types<float, Any<float>, Any<float>, false> {};
 template <>
-struct TypesOf<Kind::any64> : Types<double, Any<double>, Any<double>, false> {};
+struct TypesOf<Variant::any64> : Types<double, Any<double>, Any<double>, false> {};
 
 /// Storage of statistics.
 template <class T>
@@ -203,10 +203,12 @@ struct Subject {
     return place(at == 0 ? 0 : pointers[at], sizeof(T) == 8 ? DType::f64 : DType::f32, b, 0, false);
   }
 
-  [[nodiscard]] __device__ T factor() const { return static_cast<T>(k.factor); }
-  /// Of the factor: as good where only signs are compared, and no product with it underflows.
-  [[nodiscard]] __device__ T sign() const { return k.factor > 0 ? T{1} : k.factor < 0 ? T{-1} : T{0}; }
-  [[nodiscard]] __device__ Derived& derived(int64_t b) const { return a.derived[t.block + (t.per_matrix ? b : 0)]; }
+  [[nodiscard]] __device__ T multiplier() const { return static_cast<T>(k.multiplier); }
+  /// Of the multiplier: as good where only signs are compared, and no product with it underflows.
+  [[nodiscard]] __device__ T sign() const { return k.multiplier > 0 ? T{1} : k.multiplier < 0 ? T{-1} : T{0}; }
+  [[nodiscard]] __device__ MatrixScalars& matrix_scalars(int64_t b) const {
+    return a.matrix_scalars[t.first_set + (t.per_matrix ? b : 0)];
+  }
   [[nodiscard]] __device__ int64_t row_at(int64_t b, int64_t i) const { return b * t.rows + i; }
   [[nodiscard]] __device__ int64_t col_at(int64_t b, int64_t j) const { return b * t.cols + j; }
 
@@ -222,7 +224,7 @@ struct Subject {
 
   [[nodiscard]] __device__ const SlotTable& slot(int phase) const { return t.slots[phase]; }
   [[nodiscard]] __device__ double* scalars(const Part& part) const { return a.workspace + part.partial; }
-  /// Vector v of a tile's partial results over rows, and over columns.
+  /// Vector v of a tile's partials over rows, and over columns.
   [[nodiscard]] __device__ T* rows(const Part& tile, int v) const {
     return reinterpret_cast<T*>(scalars(tile) + t.front) + v * tile.rows;
   }
@@ -230,10 +232,10 @@ struct Subject {
     return reinterpret_cast<T*>(scalars(tile) + t.front) + slot(phase).rows * tile.rows + v * tile.cols;
   }
   /// The number per column that waits in the workspace for all tiles; null where a block owns the columns.
-  [[nodiscard]] __device__ T* column_factors(int64_t b) const {
+  [[nodiscard]] __device__ T* column_multipliers(int64_t b) const {
     if (!t.factored || t.owner == Owner::matrix || t.owner == Owner::columns) return nullptr;
     const int64_t doubles = (t.cols * static_cast<int64_t>(sizeof(T)) + 7) / 8;
-    return reinterpret_cast<T*>(a.workspace + t.column_factors + b * doubles);
+    return reinterpret_cast<T*>(a.workspace + t.column_multipliers + b * doubles);
   }
   [[nodiscard]] __device__ Range tiles_of(int64_t b) const {
     return {t.tile + (t.per_matrix ? b * t.tiles : 0), t.tiles};

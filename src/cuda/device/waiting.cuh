@@ -47,10 +47,10 @@ __device__ inline void arrived() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
 }
 
-/// The second cache fetches a line that is read soon.
+/// L2 fetches a line that is read soon.
 __device__ __forceinline__ void fetch_ahead(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
 
-/// A vector that other blocks read soon: the second cache keeps it longer than what streams through.
+/// A vector that other blocks read soon: L2 keeps it longer than what streams through.
 __device__ __forceinline__ void leave(float* to, const float (&x)[4]) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -58,7 +58,7 @@ __device__ __forceinline__ void leave(float* to, const float (&x)[4]) {
                "f"(x[3]), "l"(policy)
                : "memory");
 }
-/// A line that nobody reads any more: the second cache need not keep it, nor write it to memory.
+/// A line that nobody reads any more: L2 need not keep it, nor write it to memory.
 inline constexpr int kLine = 128;
 __device__ __forceinline__ void discard(char* line) {
   asm volatile("discard.global.L2 [%0], %1;" ::"l"(line), "n"(kLine) : "memory");

@@ -1,4 +1,4 @@
-// What follows from the partial results of all tiles: averages of row and column means, their roots, slots for other
+// What follows from the partials of all tiles: averages of row and column means, their roots, slots for other
 // ranks.  Done by the block that comes last to a matrix, or, once ranks have reduced, by a kernel of its own.
 // docs/algorithms.md, equations (5), (6), (11).
 #pragma once
@@ -81,7 +81,7 @@ __device__ inline void for_columns_of_tiles(const Team<Threads>& team, const Sub
 }
 
 /// Calls f(j, value, more) for the columns of matrix b with the sums of a phase and, if it has them, the weighted:
-/// results of its tiles, combined in f64 in tile order, or as the ranks have reduced them.
+/// partials of its tiles, reduced in f64 in tile order, or as the ranks have reduced them.
 template <class Op, int Threads, class T, class F>
 __device__ inline void for_columns(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b, bool tiles,
                                    const F& f) {
@@ -127,12 +127,12 @@ __device__ inline double scalar_result(const Team<Threads>& team, const Subject<
 template <int Threads, class T>
 __device__ inline double scalar_total(const Team<Threads>& team, const Subject<T>& s, int phase, int k, bool tiles) {
   if (!tiles) return s.totals(phase)[k - s.slot(phase).scalars];
-  return team.sum_of(s.t.blocks * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[k]; });
+  return team.sum_of(s.t.sets * s.t.tiles, [&](int64_t x) { return s.scalars(s.a.tiles[s.t.tile + x])[k]; });
 }
 
 /// Moving averages of the means over rows and over columns of a non-negative matrix.
 template <class T>
-struct Factors {
+struct Averages {
   const Subject<T>& s;
   T* row;
   T* col;
@@ -151,12 +151,12 @@ struct Factors {
   }
   /// Two roots instead of one of r_i c_j: the product of two tiny averages would be 0.
   [[nodiscard]] __device__ T col_root(int64_t b, int64_t j) const {
-    if (const T* waiting = s.column_factors(b); waiting != nullptr) return waiting[j];
+    if (const T* waiting = s.column_multipliers(b); waiting != nullptr) return waiting[j];
     return T{1} / sqrt(col[s.col_at(b, j)]);
   }
-  /// factor / sqrt(r_i)
-  [[nodiscard]] __device__ T row_root(int64_t b, int64_t i, double factor) const {
-    return algorithms::row_factor_as<T>(factor / sqrt(static_cast<double>(row[s.row_at(b, i)])));
+  /// multiplier / sqrt(r_i)
+  [[nodiscard]] __device__ T row_root(int64_t b, int64_t i, double multiplier) const {
+    return algorithms::row_multiplier_as<T>(multiplier / sqrt(static_cast<double>(row[s.row_at(b, i)])));
   }
   template <int Threads>
   [[nodiscard]] __device__ double mean_of_rows(const Team<Threads>& team, int64_t b) const {
@@ -164,23 +164,24 @@ struct Factors {
     const double sum = team.sum_of(s.t.rows, [&](int64_t i) { return static_cast<double>(rows[i]); });
     return sum / static_cast<double>(s.t.whole_rows);
   }
-  /// Root of the mean of the row averages, where a block owns the matrix; elsewhere it is part of what is derived.
+  /// Root of the mean of the row averages, where a block owns the matrix; elsewhere it is part of the matrix scalars.
   template <int Threads>
   [[nodiscard]] __device__ double own_root(const Team<Threads>& team, int64_t b) const {
     return s.t.owner == Owner::matrix ? sqrt(mean_of_rows(team, b)) : 1.0;
   }
 
-  /// Finishes the averages of matrix b that no block owned, and the column factors that later ones need.  Returns the
-  /// mean of the row averages; `weighted` becomes what the weighted squares add up to over the averages they belong to.
+  /// Finishes the averages of matrix b that no block owned, and the column multipliers that later ones need.  Returns
+  /// the mean of the row averages; `weighted` becomes what the weighted squares add up to over the averages they belong
+  /// to.
   template <int Threads>
   CAME_ROUTE double finish(const Team<Threads>& team, int phase, int64_t b, bool tiles, double* weighted) const {
     const TensorTable& t = s.t;
     if (t.owner == Owner::matrix) return 1;
     double over = 0;
-    if (T* factors = s.column_factors(b); factors != nullptr) {
+    if (T* multipliers = s.column_multipliers(b); multipliers != nullptr) {
       for_columns<Add>(team, s, phase, b, tiles, [&](int64_t j, double sum, double more) {
         const T c = average_col(b, j, sum);
-        factors[j] = T{1} / sqrt(c);
+        multipliers[j] = T{1} / sqrt(c);
         if (t.owner == Owner::rows) over += more / static_cast<double>(c);
       });
     }
@@ -224,7 +225,7 @@ __device__ inline bool counts_agreement(const Subject<T>& s) {
 /// Writes what a phase leaves of matrix b to its slot.  `averages` are those whose rows kRowAverages adds up.
 template <class Op, int Threads, class T>
 CAME_ROUTE void write_slot(const Team<Threads>& team, const Subject<T>& s, int phase, int64_t b,
-                           const Factors<T>* averages) {
+                           const Averages<T>* averages) {
   const TensorTable& t = s.t;
   const SlotTable& slot = s.slot(phase);
   double* to = s.reduced(phase, b);
@@ -257,37 +258,36 @@ CAME_ROUTE void write_totals(const Team<Threads>& team, const Subject<T>& s, int
   }
 }
 
-/// Counts a block that has done its part of matrix b.  The last one of a matrix calls block(b), the last one of a
+/// Counts a block that has done its part of matrix b.  The last one of a matrix calls matrix(b), the last one of a
 /// tensor then tensor().  For a sharded tensor it writes slots instead, and the rest waits for the ranks.
-template <class Op, int Threads, class T, class Block, class Whole>
-__device__ inline void arrive(const Team<Threads>& team, const Subject<T>& s, int64_t b, const Factors<T>* averages,
-                              const Block& block, const Whole& tensor) {
+template <class Op, int Threads, class T, class Matrix, class Whole>
+__device__ inline void arrive(const Team<Threads>& team, const Subject<T>& s, int64_t b, const Averages<T>* averages,
+                              const Matrix& matrix, const Whole& tensor) {
   const int phase = s.a.phase;
-  const int64_t own = s.t.block + (s.t.per_matrix ? b : 0);
+  const int64_t own = s.t.first_set + (s.t.per_matrix ? b : 0);
   if (!arrives_last(team, s.a.arrivals + own, static_cast<unsigned>(s.t.units[phase]))) return;
   if (s.t.sharded) {
     write_slot<Op>(team, s, phase, b, averages);
   } else {
-    block(b);
+    matrix(b);
   }
-  if (s.t.blocks > 1 &&
-      !arrives_last(team, s.a.arrivals + s.a.block_count + s.index, static_cast<unsigned>(s.t.blocks))) {
+  if (s.t.sets > 1 && !arrives_last(team, s.a.arrivals + s.a.set_count + s.index, static_cast<unsigned>(s.t.sets))) {
     return;
   }
   if (!s.t.sharded) return tensor();
   write_totals(team, s, phase);
 }
 
-/// Writes derived().direction from the number of agreeing elements : (3)
+/// Writes matrix_scalars().direction from the number of agreeing elements : (3)
 template <int Threads, class T>
 CAME_ROUTE void finish_agreement(const Team<Threads>& team, const Subject<T>& s, int phase, bool tiles) {
-  double factor = 1;
+  double multiplier = 1;
   if (s.o.cautious != 0) {
     const double count = tiles ? static_cast<double>(s.a.agreements[s.index])
                                : scalar_total(team, s, phase, core::agreement_scalar(s.slot(phase)), false);
-    factor = algorithms::cautious_multiplier(s.t.elements, count);
+    multiplier = algorithms::cautious_multiplier(s.t.elements, count);
   }
-  for (int64_t b = team.rank; b < s.t.blocks; b += Threads) s.derived(b).direction = factor;
+  for (int64_t b = team.rank; b < s.t.sets; b += Threads) s.matrix_scalars(b).direction = multiplier;
 }
 
 /// Counts agreeing elements: whole numbers add up to the same in any order.

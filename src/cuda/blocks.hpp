@@ -3,11 +3,11 @@
 
 namespace came::cuda {
 
-/// Blocks that run side by side in a team, and pieces of a matrix that one takes.
+/// Blocks of a wave, and pieces of a matrix that it takes.
 inline constexpr int kMostPieces = 128;
 
-/// Teams: as many as an SM holds blocks.
-inline constexpr int kTeams = 2;
+/// Waves under way at the same time: as many as an SM holds blocks.
+inline constexpr int kWavesAtOnce = 2;
 
 /// Blocks that share vectors and wait for each other, in a launch of others that do not: far fewer than a device has
 /// room for, so that several streams may have such launches under way.

@@ -4,7 +4,7 @@
 namespace came::cuda {
 
 inline constexpr int kMostPieces = 6;
-inline constexpr int kTeams = 2;
+inline constexpr int kWavesAtOnce = 2;
 inline constexpr int kMostSharing = 6;
 inline constexpr int kFewPieces = 3;
 inline constexpr int kSumsAtOnce = 1;

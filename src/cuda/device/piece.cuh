@@ -1,4 +1,4 @@
-// The visits of a block to a piece of a resident matrix: docs/algorithms.md, equations (5) to (13).
+// The passes of a block over a piece of a resident matrix: docs/algorithms.md, equations (5) to (13).
 #pragma once
 
 #include "cuda/device/exchange.cuh"
@@ -7,7 +7,7 @@ namespace came::cuda {
 
 /// One piece of a matrix whose rows take 2^Fold times `kThreads` vectors at most.
 template <class W, int Fold, bool Together>
-struct Visitor : Exchange<Fold, Together> {
+struct Piece : Exchange<Fold, Together> {
   using Base = Exchange<Fold, Together>;
   using Base::all, Base::cols, Base::columns, Base::gather, Base::index, Base::kFolds, Base::lane, Base::leave_columns,
       Base::N, Base::notes, Base::scalars, Base::scratch, Base::thread, Base::warp;
@@ -20,11 +20,11 @@ struct Visitor : Exchange<Fold, Together> {
 
   int rows, all_rows;
   int first_row;
-  float average;  ///< Of row(): of squared gradients, then of the instability.
-  float factor;   ///< Lane k: of row k.
+  float average;     ///< Of row(): of squared gradients, then of the instability.
+  float multiplier;  ///< Lane k: of row k.
 
-  __device__ __forceinline__ Visitor(const ResidentArgs& r, const Notes& n, Item* shared, float* sums,
-                                     Item (&kept)[kRegisters])
+  __device__ __forceinline__ Piece(const ResidentArgs& r, const Notes& n, Item* shared, float* sums,
+                                   Item (&kept)[kRegisters])
       : Base(r, n, sums), registers(kept), items(shared), all_rows(n.whole(Word::rows)) {
     go_to(index());
   }
@@ -60,7 +60,7 @@ struct Visitor : Exchange<Fold, Together> {
     return count * cols * static_cast<int>(sizeof(float));
   }
   [[nodiscard]] __device__ __forceinline__ float of_row(int item) const {
-    return __shfl_sync(kAll, factor, item >> Fold);
+    return __shfl_sync(kAll, multiplier, item >> Fold);
   }
   /// That this thread helps to finish.
   [[nodiscard]] __device__ __forceinline__ int row() const { return thread / kEach; }
@@ -123,7 +123,7 @@ struct Visitor : Exchange<Fold, Together> {
     constexpr int kAt = 64;  // beside what a thread may still be adding up
     if (thread % kEach == 0) scratch[kAt + row()] = row() < rows ? value : 0.0F;
     __syncthreads();
-    factor = lane() < kRows ? scratch[kAt + lane()] : 0.0F;
+    multiplier = lane() < kRows ? scratch[kAt + lane()] : 0.0F;
     __syncthreads();
   }
   /// Adds up the averages of the piece's rows, for all blocks to see.
@@ -173,7 +173,7 @@ struct Visitor : Exchange<Fold, Together> {
   __device__ __forceinline__ void statistics(bool first_of_block, bool ahead, Refill refill, const Left& left) {
     thread = ask_for_thread();
     float* averages = notes.template pointer<float>(Word::row) + first_row;
-    const float by = notes.rounded(Word::factor);
+    const float by = notes.rounded(Word::multiplier);
     const auto squares = [&](int, int, const Item& g) { return sum_of_squares(g, by); };
     const auto add = [&](int item, float(&values)[kGroup]) { sum_lanes(item, values); };
     for_registers(squares, add);
@@ -212,23 +212,23 @@ struct Visitor : Exchange<Fold, Together> {
   struct Another {
     static constexpr bool kAdds = false;
 
-    const Visitor& visit;
+    const Piece& piece;
     int rows;
     Place from;
 
-    __device__ __forceinline__ Another(const Visitor& v, Word data, int number)
-        : visit(v),
+    __device__ __forceinline__ Another(const Piece& v, Word data, int number)
+        : piece(v),
           rows(number < 0 ? 0 : v.all_rows - number * kRows),
           from(v.start_of(v.notes.place(data, int64_t{number} * kRows * v.cols))) {}
 
     [[nodiscard]] __device__ __forceinline__ bool refills() const { return rows > 0; }
     __device__ __forceinline__ void operator()(int item, int k, Item& to) {
       if (item < kRegisters) {
-        to = F32::load<N>(from, visit.at(item, rows));
+        to = F32::load<N>(from, piece.at(item, rows));
       } else {
-        bring(&to, from, visit.at(item, rows));
+        bring(&to, from, piece.at(item, rows));
       }
-      visit.go_on(from, k);
+      piece.go_on(from, k);
     }
   };
 
@@ -262,11 +262,11 @@ struct Visitor : Exchange<Fold, Together> {
     const float most = notes.rounded(Word::clip);
     const float ratio = algorithms::clipping_ratio(rms, most);
     const float root = sqrtf(static_cast<float>(mean)) / ratio;
-    const float factor_of_row =
-        algorithms::row_factor_as_f32(notes.rounded(Word::factor) * root / sqrtf(average), mean);
+    const float multiplier_of_row =
+        algorithms::row_multiplier_as_f32(notes.rounded(Word::multiplier) * root / sqrtf(average), mean);
     arrived<kGroup>();  // the gradient
     turn.begin(before);
-    spread(factor_of_row);
+    spread(multiplier_of_row);
     float* averages = notes.template pointer<float>(Word::res_row) + first_row;
     const float residual = finishes() ? averages[row()] : 1.0F;
     const float rate = notes.rounded(Word::rate1);
@@ -328,10 +328,11 @@ struct Visitor : Exchange<Fold, Together> {
     gather(Sum::instability, sums);
     const double mean = sums[0] * notes.number(Word::share_of_row) * notes.number(Word::correction);
     const float root = sqrtf(static_cast<float>(mean));
-    const float factor_of_row = algorithms::row_factor_as_f32(notes.rounded(Word::lr) * root / sqrtf(average), mean);
+    const float multiplier_of_row =
+        algorithms::row_multiplier_as_f32(notes.rounded(Word::lr) * root / sqrtf(average), mean);
     arrived<kGroup>();  // the momentum
     turn.begin(before);
-    spread(factor_of_row);
+    spread(multiplier_of_row);
     const float decay = notes.rounded(Word::decay);
     Place to = start_of(notes.place(Word::param, first()));
     Place from = next_group(to);
