@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from . import layout, native
+from . import layout, structs
 from .notices import warn
 
 _MODES = {"foreach", "fused", "capturable", "differentiable"}
-_FLAGS = {*native.FLAGS, *_MODES, "amsgrad", "decoupled_weight_decay"}
+_FLAGS = {*structs.FLAGS, *_MODES, "amsgrad", "decoupled_weight_decay"}
 # Where None means something.
 _OPTIONAL = {"max_grad_norm", "momentum_dtype", "second_moment_dtype", "foreach", "fused"}
 _OPTIONAL_OF = {"adafactor": {"lr", "decay_rate", "beta1", "relative_step"}, "sm3": {"beta1"}}
 # Arguments of any optimizer: an entry that the group's own does not take is an error.
-_ANY = {*native.REALS, *native.FLAGS, *native.CHOICES, "betas", "decay_rate", "amsgrad"}
+_ANY = {*structs.REALS, *structs.FLAGS, *structs.CHOICES, "betas", "decay_rate", "amsgrad"}
 
 _DTYPE_NAMES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16"}
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
@@ -220,7 +220,7 @@ def _plain(algorithm: str, name: str, several: Mapping[str, List[str]], value: A
         return _numbers(algorithm, name, several[name], value, base)
     if name in _FLAGS:
         return _flag(name, value)
-    if name in native.CHOICES:
+    if name in structs.CHOICES:
         return _choice(name, value)
     if name == "seed":
         return _seed(name, value)

@@ -7,7 +7,8 @@ to each other, messages included.  In C++: src/core/options.cpp, view.cpp, optim
 from math import inf, prod
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .native import ALGORITHMS, CHOICES, FLAGS, REALS, Options, Spec, State, View
+from .native import ALGORITHMS, Spec, State, View
+from .structs import CHOICES, FLAGS, REALS, Options
 
 DEFAULTS: Dict[str, Dict[str, float]] = {
     "came": dict(lr=1e-3, beta1=0.9, beta2=0.999, beta3=0.9999, eps1=1e-30, eps2=1e-16, clip_threshold=1.0, bias_correction=1),

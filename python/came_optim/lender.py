@@ -11,8 +11,9 @@ from operator import is_
 from typing import Any, List, Optional, Sequence
 
 from .library import library, loads
-from .native import Call, Sized, Table
-from .native import Tensor as _Tensor
+from .native import Call, Table
+from .structs import Sized
+from .structs import Tensor as _Tensor
 
 _ptr, _i32, _i64, _u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
 _DESCR_GET = 54  # Py_tp_descr_get of the stable ABI

@@ -1,7 +1,7 @@
 """libcame's C ABI for Python: structs, options, plans, and the tables of pointers that a step reads.
 
 Knows no framework: memory comes as addresses, types as names ("float32"), so that numpy, torch and plain ctypes buffers do
-alike.  include/came/came.h says what everything means.  Length: one ABI, one module.
+alike.  include/came/came.h says what everything means.
 
 >>> import array
 >>> plan = Plan([options("adamw", lr=0.5)], [Spec((3,), "float32")])
@@ -26,139 +26,13 @@ from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from .library import check, library
+from .structs import MatrixView, Memory, Options, ReductionInfo, StateInfo, Step, Tensor, TensorSpec
 
 AUTO, REFERENCE, CUDA, CPU = 0, 1, 2, 3  # backends
 ON_HOST, ON_CUDA = 0, 1  # devices
 DTYPES = {"float64": 1, "float32": 2, "bfloat16": 3, "float16": 4, "int64": 5, "int8": 6, "uint8": 7}
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
 ALGORITHMS = ("came", "adafactor", "adam", "adamw", "lamb", "sm3")  # came_algorithm, without asking a library that may not be built
-
-_u32, _i32, _i64, _u64, _f64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_double
-_ptr, _text, _sizes_ptr = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64)
-
-REALS = ("lr", "beta1", "beta2", "beta3", "eps", "eps1", "eps2", "clip_threshold", "weight_decay", "max_grad_norm")
-REALS += ("beta2_decay",)
-CHOICES = ("view", "momentum_dtype", "second_moment_dtype")
-FLAGS = ("bias_correction", "confidence_1d", "cautious", "stochastic_rounding", "maximize", "relative_step")
-FLAGS += ("warmup_init", "scale_parameter", "lr_in_momentum")
-_MEMORY = ("parameter_bytes", "gradient_bytes", "state_bytes", "workspace_bytes", "reduction_bytes", "table_bytes")
-_MEMORY += ("peak_bytes",)
-
-
-class Sized(ctypes.Structure):
-    """A struct that begins with its size, which is set here."""
-
-    def __init__(self, *values: Any, **fields: Any) -> None:
-        super().__init__(ctypes.sizeof(type(self)), *values, **fields)
-
-
-class Options(Sized):
-    """came_options."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("algorithm", _i32),
-        *((name, _f64) for name in REALS),
-        ("seed", _u64),
-        *((name, _i32) for name in CHOICES + FLAGS),
-    ]
-
-
-class Tensor(Sized):
-    """came_tensor."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("dtype", _i32),
-        ("data", _ptr),
-        ("shape", _sizes_ptr),
-        ("ndim", _i32),
-        ("device", _i32),
-        ("device_index", _i32),
-        ("reserved", _i32),
-    ]
-
-
-class _TensorSpec(Sized):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("group", _i32),
-        ("name", _text),
-        ("shape", _sizes_ptr),
-        ("ndim", _i32),
-        ("dtype", _i32),
-        ("grad_dtype", _i32),
-        ("reduce_group", _i32),
-        ("id", _u64),
-        ("split_dims", _u64),
-        ("shard_offset", _sizes_ptr),
-        ("shard_extent", _sizes_ptr),
-        ("matrix_group", _i32),
-        ("reserved", _i32),
-    ]
-
-
-class _StateInfo(Sized):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("dtype", _i32),
-        ("name", _text),
-        ("shape", _sizes_ptr),
-        ("ndim", _i32),
-        ("reserved", _i32),
-        ("tensor", _i64),
-        ("bytes", _i64),
-        ("whole_shape", _sizes_ptr),
-        ("offset", _sizes_ptr),
-        ("dims", ctypes.POINTER(_i32)),
-    ]
-
-
-class _MatrixView(Sized):
-    _fields_ = [("struct_size", _u32), ("factored", _i32), ("batch", _i64), ("rows", _i64), ("cols", _i64)]
-
-
-class _Reduction(Sized):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("op", _i32),
-        ("phase", _text),
-        ("offset", _i64),
-        ("count", _i64),
-        ("presence", _i64),
-    ]
-
-
-class Memory(Sized):
-    """came_memory: bytes of what a plan needs."""
-
-    _fields_ = [("struct_size", _u32), ("reserved", _i32), *((name, _i64) for name in _MEMORY)]
-
-
-class Step(Sized):
-    """came_step."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("reserved", _i32),
-        ("tensor_count", _i64),
-        ("params", ctypes.POINTER(Tensor)),
-        ("grads", ctypes.POINTER(Tensor)),
-        ("state_count", _i64),
-        ("states", ctypes.POINTER(Tensor)),
-        ("step", ctypes.POINTER(Tensor)),
-        ("active", _ptr),
-        ("lr", ctypes.POINTER(Tensor)),
-        ("grad_scale", ctypes.POINTER(Tensor)),
-        ("found_inf", ctypes.POINTER(Tensor)),
-        ("workspace", _ptr),
-        ("workspace_bytes", _i64),
-        ("reductions", _ptr),
-        ("reduction_bytes", _i64),
-        ("stream", _ptr),
-        ("options", ctypes.POINTER(Options)),
-    ]
-
 
 class Spec(NamedTuple):
     """One parameter of a plan."""
@@ -213,7 +87,7 @@ class Reduction(NamedTuple):
 
 
 def _sizes(shape: Sequence[int]) -> Any:
-    return (_i64 * len(shape))(*shape)
+    return (ctypes.c_int64 * len(shape))(*shape)
 
 
 def options(algorithm: str, **values: Any) -> Options:
@@ -222,7 +96,7 @@ def options(algorithm: str, **values: Any) -> Options:
     >>> options("came", momentum_dtype="int8").momentum_dtype
     6
     """
-    number, made = _i32(), Options()
+    number, made = ctypes.c_int32(), Options()
     check(library().came_algorithm_find(algorithm.encode(), ctypes.byref(number)))
     check(library().came_options_init(ctypes.byref(made), number))
     for name, value in values.items():
@@ -246,9 +120,9 @@ class _Request:
         self.shapes = [_sizes(spec.shape) for spec in specs]
         self.shards = [(_sizes(spec.offset), _sizes(spec.extent)) for spec in specs]
         self.groups = (Options * len(groups))(*groups)
-        self.specs = (_TensorSpec * len(specs))()
+        self.specs = (TensorSpec * len(specs))()
         for made, spec, shape, shard in zip(self.specs, specs, self.shapes, self.shards):
-            made.struct_size = ctypes.sizeof(_TensorSpec)
+            made.struct_size = ctypes.sizeof(TensorSpec)
             made.group, made.name, made.id = spec.group, spec.name.encode(), spec.id
             made.shape, made.ndim, made.dtype = shape, len(spec.shape), DTYPES[spec.dtype]
             made.grad_dtype = DTYPES[spec.grad_dtype] if spec.grad_dtype else 0
@@ -261,7 +135,7 @@ class _Request:
                 )
             made.split_dims, (made.shard_offset, made.shard_extent) = spec.split_dims, shard
             made.reduce_group, made.matrix_group = spec.reduce_group, spec.matrix_group
-        self.arguments = (self.groups, len(groups), self.specs, _i64(len(specs)))
+        self.arguments = (self.groups, len(groups), self.specs, ctypes.c_int64(len(specs)))
 
 
 def estimate(groups: Sequence[Options], specs: Sequence[Spec], backend: int = AUTO) -> Memory:
@@ -277,7 +151,7 @@ class Plan:
     def __init__(
         self, groups: Sequence[Options], specs: Sequence[Spec], backend: int = AUTO, device_index: int = 0
     ) -> None:
-        self.handle = _ptr()
+        self.handle = ctypes.c_void_p()
         self.specs, self.group_count = list(specs), len(groups)
         self.device = ON_CUDA if backend == CUDA else ON_HOST
         self.device_index = device_index
@@ -286,15 +160,15 @@ class Plan:
         self.memory = Memory()
         check(library().came_plan_memory(self.handle, ctypes.byref(self.memory)))
         self.states = self._read_states()
-        count = _i32()
+        count = ctypes.c_int32()
         check(library().came_plan_phase_count(self.handle, ctypes.byref(count)))
         self.phase_count = count.value
 
     def _read_states(self) -> List[State]:
-        count, info, states = _i64(), _StateInfo(), []
+        count, info, states = ctypes.c_int64(), StateInfo(), []
         check(library().came_plan_state_count(self.handle, ctypes.byref(count)))
         for k in range(count.value):
-            check(library().came_plan_state(self.handle, _i64(k), ctypes.byref(info)))
+            check(library().came_plan_state(self.handle, ctypes.c_int64(k), ctypes.byref(info)))
             shape, whole, offset = (tuple(x[: info.ndim]) for x in (info.shape, info.whole_shape, info.offset))
             dims = tuple(info.dims[: len(self.specs[info.tensor].shape)])
             states.append(State(info.tensor, info.name.decode(), shape, DTYPE_NAMES[info.dtype], dims, whole, offset))
@@ -306,13 +180,13 @@ class Plan:
 
     def view(self, tensor: int) -> View:
         """How a parameter is seen."""
-        seen = _MatrixView()
-        check(library().came_plan_view(self.handle, _i64(tensor), ctypes.byref(seen)))
+        seen = MatrixView()
+        check(library().came_plan_view(self.handle, ctypes.c_int64(tensor), ctypes.byref(seen)))
         return View(bool(seen.factored), seen.batch, seen.rows, seen.cols)
 
     def reduction(self, phase: int, reduce_group: int = 0) -> Reduction:
         """What the ranks of a reduce group all-reduce after a phase."""
-        found = _Reduction()
+        found = ReductionInfo()
         check(library().came_plan_reduction(self.handle, phase, reduce_group, ctypes.byref(found)))
         return Reduction(found.op, found.phase.decode(), found.offset, found.count, found.presence)
 
@@ -378,7 +252,7 @@ class Call:
         self._counts["grad_scale"] = self._counts["found_inf"] = _sizes([1])
         self._given = {name: (None, "", 0) for name in self._scalars}
         self.active = (ctypes.c_uint8 * len(plan.specs))()
-        self.lr = (_f64 * plan.group_count)()
+        self.lr = (ctypes.c_double * plan.group_count)()
 
     def set_scalar(self, name: str, address: Optional[int], dtype: str = "float64", device: int = ON_HOST) -> None:
         """`step` (one each), `lr` (one per group), `grad_scale`, `found_inf`; None takes it back."""

@@ -6,7 +6,7 @@ A field of came_options comes from an argument, or from one element of it: {"bet
 import re
 from typing import Any, Dict, Mapping
 
-from . import arguments, layout, native
+from . import arguments, layout, structs
 
 _ELEMENT = re.compile(r"(\w+)(?:\[(\d)\])?")
 
@@ -23,11 +23,11 @@ def element(group: Mapping[str, Any], argument: str) -> Any:
 def _option(field: str, argument: str, group: Mapping[str, Any]) -> Any:
     value = element(group, argument)
     if value is None:
-        return "default" if field in native.CHOICES else 0
-    return arguments.real(argument, value) if field in native.REALS else int(value) if field in native.FLAGS else value
+        return "default" if field in structs.CHOICES else 0
+    return arguments.real(argument, value) if field in structs.REALS else int(value) if field in structs.FLAGS else value
 
 
-def from_group(algorithm: str, fields: Dict[str, str], group: Mapping[str, Any]) -> native.Options:
+def from_group(algorithm: str, fields: Dict[str, str], group: Mapping[str, Any]) -> structs.Options:
     """came_options of a group; raises TypeError or ValueError that names the argument.
 
     >>> from_group("sm3", {"beta1": "betas[0]"}, {"betas": [1.5]})

@@ -101,7 +101,7 @@ class Rank:
             library().came_plan_destroy(self.handle)
 
     def _read_states(self):
-        count, info = ctypes.c_int64(), native._StateInfo()
+        count, info = ctypes.c_int64(), native.StateInfo()
         check(library().came_plan_state_count(self.handle, ctypes.byref(count)))
         self.infos, self.places = [], []
         for k in range(count.value):
@@ -112,7 +112,7 @@ class Rank:
             self.places.append((whole, offset))
 
     def view(self, k):
-        seen = native._MatrixView()
+        seen = native.MatrixView()
         check(library().came_plan_view(self.handle, ctypes.c_int64(k), ctypes.byref(seen)))
         return bool(seen.factored), seen.batch, seen.rows, seen.cols
 
@@ -185,7 +185,7 @@ class Rank:
 
     def reduction(self, phase, group):
         """The doubles that the ranks of a group combine after a phase, and how."""
-        made = native._Reduction()
+        made = native.ReductionInfo()
         check(library().came_plan_reduction(self.handle, phase, group, ctypes.byref(made)))
         return self.buffers[1].array[made.offset : made.offset + made.count], made.op
 

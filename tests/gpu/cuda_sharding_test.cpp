@@ -68,9 +68,9 @@ TEST(CudaShardingKinds, TakeWholeVectorsWhereTheLocalPartAllows) {
         for (int step = 0; step < 2; ++step) pair.step();
         const auto& routes = static_cast<const cuda::Tables*>(pair.ours.plan.tables.get())->routes;
         const bool f32 = dtype == DType::f32;
-        const cuda::Kind vectorised = f32 ? cuda::Kind::f32_f32 : cuda::Kind::bf16_f32;
+        const cuda::Kind vectorised = f32 ? cuda::Variant::f32_f32 : cuda::Variant::bf16_f32;
         // Columns that are split: draws of bf16 need the row of each element.
-        EXPECT_EQ(routes[0].kind, f32 ? vectorised : cuda::Kind::any32) << word;
+        EXPECT_EQ(routes[0].variant, f32 ? vectorised : cuda::Variant::any32) << word;
         EXPECT_EQ(routes[2].kind, vectorised) << word;
         EXPECT_EQ(routes[3].kind, vectorised) << word;
       }

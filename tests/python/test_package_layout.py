@@ -10,8 +10,9 @@ import came_optim
 from came_optim import layout, native
 from came_optim.library import library
 from came_optim.loop import _STEPS
-from came_optim.native import ALGORITHMS, CHOICES, FLAGS, REALS, Spec
+from came_optim.native import ALGORITHMS, Spec
 from came_optim.optimizers import BY_NAME
+from came_optim.structs import CHOICES, FLAGS, REALS
 
 SHAPES = [(), (1,), (7,), (128,), (300,), (0,), (1, 1), (7, 13), (3, 300), (256, 1), (1, 257), (0, 5), (5, 0), (2, 65, 66), (2, 0, 3), (64, 2, 2)]
 SHAPES += [(8, 3, 3, 3), (16, 8, 1, 1), (2, 3, 4, 129), (3, 3, 3, 8, 8), (1, 1, 1)]
