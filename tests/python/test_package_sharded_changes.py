@@ -64,7 +64,12 @@ def one_rank(net, place):
             slot["exp_avg"] = copy
         before.update(same=torch.equal(whole.to_local(), momentum.full_tensor()))
 
-    halfway(net, place, change)
+    optimizer = make("came", net.parameters())
+    train(net, optimizer, 5, place)
+    optimizer.param_groups[0]["weight_decay"] = 0.1  # which needs no other plan
+    train(net, optimizer, 5, place, first=5)
+    change(net, optimizer)
+    train(net, optimizer, STEPS - 10, place, first=10)
     assert before in ({}, {"same": True})
 
 

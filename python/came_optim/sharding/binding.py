@@ -108,9 +108,20 @@ class ShardedBinding(Binding):
             groups = f", reduce group {s.reduce_group}, {s.matrix_group}" if s.split_dims else ""
             value = f"shape {list(s.shape)}, {s.dtype}, gradient {s.grad_dtype}{placed}{groups}, param group {s.group}"
             described.append(Line(str(member), value))
-        for k, options in enumerate(self.options):
-            described += [Line(f"{name} of param group {k}", str(getattr(options, name))) for name, *_ in options._fields_[2:]]
-        return described
+        return described + self._option_lines()
+
+    def _option_lines(self) -> List[Line]:
+        return [
+            Line(f"{name} of param group {k}", str(getattr(options, name)))
+            for k, options in enumerate(self.options)
+            for name, *_ in options._fields_[2:]
+        ]
+
+    def adopt(self, options: Sequence[native.Options]) -> bool:
+        adopted = super().adopt(options)
+        if adopted:
+            self._ranks.adopt(self._option_lines())
+        return adopted
 
     # ---- each step -----------------------------------------------------------------------------------
 

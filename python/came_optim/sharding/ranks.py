@@ -110,6 +110,12 @@ class Ranks:
         self._compared = lines
         return not int(found[2])
 
+    def adopt(self, lines: List[Line]) -> None:
+        """Takes over lines about which nothing is compared, since they need no other plan."""
+        if self._compared is not None:
+            new = dict(lines)
+            self._compared = [Line(subject, new.get(subject, value)) for subject, value in self._compared]
+
     def fail(self, error: BaseException) -> None:
         """Tells the others, who are about to compare, that this rank cannot go on."""
         if self._compared is None:
