@@ -58,7 +58,7 @@ std::vector<TensorSpec> narrow_shards(DType dtype) {
   return list;
 }
 
-TEST(CudaShardingKinds, TakeWholeVectorsWhereTheLocalPartAllows) {
+TEST(CudaShardingVariants, TakeWholeVectorsWhereTheLocalPartAllows) {
   for (const std::string& word : all_words()) {
     Options o(word);
     o.stochastic_rounding = 1;
@@ -68,11 +68,11 @@ TEST(CudaShardingKinds, TakeWholeVectorsWhereTheLocalPartAllows) {
         for (int step = 0; step < 2; ++step) pair.step();
         const auto& routes = static_cast<const cuda::Tables*>(pair.ours.plan.tables.get())->routes;
         const bool f32 = dtype == DType::f32;
-        const cuda::Kind vectorised = f32 ? cuda::Variant::f32_f32 : cuda::Variant::bf16_f32;
+        const cuda::Variant vectorised = f32 ? cuda::Variant::f32_f32 : cuda::Variant::bf16_f32;
         // Columns that are split: draws of bf16 need the row of each element.
         EXPECT_EQ(routes[0].variant, f32 ? vectorised : cuda::Variant::any32) << word;
-        EXPECT_EQ(routes[2].kind, vectorised) << word;
-        EXPECT_EQ(routes[3].kind, vectorised) << word;
+        EXPECT_EQ(routes[2].variant, vectorised) << word;
+        EXPECT_EQ(routes[3].variant, vectorised) << word;
       }
     }
   }
