@@ -73,17 +73,21 @@ def _make(optimizer: "Optimizer") -> Tuple[List[Binding], List[Tensor]]:
 
 def _make_on_all_ranks(optimizer: "Optimizer", ranks: Any) -> Tuple[List[Binding], List[Tensor]]:
     """Bindings, once all ranks are found to make the same ones."""
-    from .sharding.ranks import Line
+    from .sharding.ranks import ALONE, Line
 
+    found_inf = getattr(optimizer, "found_inf", None)
     begins = not any(optimizer.state.values())
     try:
         bindings, idle = _make(optimizer)
     except Exception as error:
-        ranks.fail(error)
+        ranks.fail(error, found_inf)
         raise
     lines = [line for binding in bindings for line in binding.lines()]
     if begins or ranks.must_compare(lines):
+        if not ranks.withdraw(found_inf):
+            raise RuntimeError(f"{type(optimizer).__name__}: {ALONE}")
         rates = [Line(f"lr of param group {k}", str(rate)) for k, rate in enumerate(map(optimizer._rate, optimizer.param_groups))]
         present = [Line(f"the gradient of {m}", "none" if m.param.grad is None else "there") for b in bindings for m in b.members]
         optimizer._only_makes_state = ranks.compare(lines, rates + present, optimizer._only_makes_state)
+        ranks.begin_with(next((first for first in (binding.first_reductions() for binding in bindings) if first), []))
     return bindings, idle

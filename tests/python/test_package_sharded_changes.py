@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import time
 
 import pytest
 import torch
@@ -219,3 +220,40 @@ def test_stochastic_rounding_draws_the_same_numbers(algorithm, placement):
     """Sums in f64 are apart by 1e-16, which no rounding to bf16 with random bits sees but for one in billions."""
     tensors = [((70, 66), [placement]), ((13, 11), [placement]), ((33,), [S0]), ((4, 6, 8), [S0])]
     assert all(same for same, _ in ranks(2)(small, algorithm, tensors, torch.bfloat16, {"stochastic_rounding": True}))
+
+
+# ---- changes on one rank -----------------------------------------------------------------------------
+
+
+def alone(algorithm, what, scaled):
+    """Changes something on one rank that needs another plan; what each rank says, and whether it said so at once."""
+    net, place = on_mesh(model(), "fsdp", (2,))
+    optimizer = make(algorithm, net.parameters())
+    if scaled:
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(1.0), torch.tensor(0.0)
+    train(net, optimizer, 3, place)
+    if dist.get_rank() == 0:
+        if what == "option":
+            optimizer.param_groups[0]["max_grad_norm"] = 0.5
+        if what == "clear":
+            optimizer.state.clear()
+        if what == "entry":
+            del optimizer.state[net.up.weight]["step"]
+        if what == "group":
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2).double())]})
+    begin = time.monotonic()
+    try:
+        train(net, optimizer, 1, place, first=3)
+    except (RuntimeError, ValueError) as error:
+        return str(error), time.monotonic() - begin < 10
+    return "nothing", False
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("what", ["option", "clear", "group", "entry"])
+@pytest.mark.parametrize("algorithm", ["came", "adamw"])
+def test_a_change_on_one_rank_is_an_error_on_all(algorithm, what, scaled):
+    (first, soon), (second, at_once) = ranks(2)(alone, algorithm, what, scaled)
+    assert soon and at_once
+    assert "some ranks have changed" in second
+    assert ("has no 'step'" if what == "entry" else "some ranks have changed") in first

@@ -15,7 +15,7 @@ from ..binding import Binding, Gradients
 from ..layout import Layout
 from ..members import Member, check_gradient, check_state, spec_of
 from . import is_dtensor, local, shards
-from .ranks import Line, Ranks
+from .ranks import ALONE, WITHDRAWN, Line, Ranks
 
 _held = attrgetter("_local_tensor")
 
@@ -110,6 +110,10 @@ class ShardedBinding(Binding):
             described.append(Line(str(member), value))
         return described + self._option_lines()
 
+    def first_reductions(self) -> List[Tuple[int, Any]]:
+        """What ranks exchange first in a step: groups and reductions."""
+        return self._reductions[0] if self._groups else []
+
     def _option_lines(self) -> List[Line]:
         return [
             Line(f"{name} of param group {k}", str(getattr(options, name)))
@@ -165,6 +169,8 @@ class ShardedBinding(Binding):
             for group, r in reductions:
                 if r.count:
                     self._ranks.all_reduce(numbers[r.offset : r.offset + r.count], r.op, group)
+            if phase == 0 and not numbers.is_cuda and any(r.presence and numbers[r.offset].item() >= WITHDRAWN for _, r in reductions):
+                raise RuntimeError(f"{self.owner}: {ALONE}")
         self._read_presence(numbers)
 
     def _read_presence(self, numbers: Tensor) -> None:
@@ -194,6 +200,8 @@ class ShardedBinding(Binding):
             count = r.presence // 2
             present, absent, presence = presence.split([count, count, len(presence) - 2 * count])
             for member, there, missing in zip(members, present.tolist(), absent.tolist()):
+                if there >= WITHDRAWN:
+                    raise RuntimeError(f"{self.owner}: {ALONE}")
                 if there and missing:
                     raise RuntimeError(
                         f"{self.owner}: {member} has a gradient on some ranks and none on others, expected it on all of them or none"

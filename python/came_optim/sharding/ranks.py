@@ -13,10 +13,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from . import local
+
 OPERATIONS = (dist.ReduceOp.SUM, dist.ReduceOp.MAX)  # came_reduce_op
 _made: "WeakKeyDictionary[Any, Dict[Tuple[int, ...], Any]]" = WeakKeyDictionary()  # of several dimensions, per default group
 
 
+WITHDRAWN = 2.0**20  # what a rank that makes another plan writes for presence; more than there are ranks
+ALONE = (
+    "some ranks have changed parameters, options, state or types of gradients since the last step and others have not, expected the same "
+    "changes on all ranks"
+)
 _ERROR = "an error"  # what a line of a rank that cannot go on is about
 
 
@@ -55,6 +62,7 @@ class Ranks:
         self._groups: List[Any] = []
         self._device = torch.device(self._meshes[0].device_type)
         self._compared: Optional[List[Line]] = None
+        self._first: List[Tuple[int, Any]] = []  # groups and reductions of the first phase of the plan that was compared
 
     def holds(self, params: Sequence[DTensor]) -> bool:
         """Whether these parameters are on the meshes that it was made for."""
@@ -110,15 +118,38 @@ class Ranks:
         self._compared = lines
         return not int(found[2])
 
+    def begin_with(self, reductions: List[Tuple[int, Any]]) -> None:
+        """Keeps the reductions with which a step of the plan begins that was compared."""
+        self._first = reductions
+
+    def withdraw(self, found_inf: Optional[Tensor]) -> bool:
+        """Tells ranks that step the plan that was compared last that this one does not; whether all said so.
+
+        It takes part in their first reductions.  Where these keep the largest number, it cannot tell whether all did.
+        """
+        if self._compared is None:
+            return True
+        self._compared, alone = None, False
+        if self._first and found_inf is not None:
+            self.largest(local(found_inf).detach())
+        for group, r in self._first:
+            numbers = torch.zeros(r.count, dtype=torch.float64, device=self._device)
+            numbers[: r.presence] = WITHDRAWN
+            if r.count:
+                self.all_reduce(numbers, r.op, group)
+                everyone = dist.get_world_size(self._groups[group]) * WITHDRAWN
+                alone = alone or (r.presence > 0 and OPERATIONS[r.op] == dist.ReduceOp.SUM and bool(numbers[0] != everyone))
+        return not alone
+
     def adopt(self, lines: List[Line]) -> None:
         """Takes over lines about which nothing is compared, since they need no other plan."""
         if self._compared is not None:
             new = dict(lines)
             self._compared = [Line(subject, new.get(subject, value)) for subject, value in self._compared]
 
-    def fail(self, error: BaseException) -> None:
-        """Tells the others, who are about to compare, that this rank cannot go on."""
-        if self._compared is None:
+    def fail(self, error: BaseException, found_inf: Optional[Tensor]) -> None:
+        """Tells the others, who are about to step or to compare, that this rank cannot go on."""
+        if self.withdraw(found_inf):
             line = Line(_ERROR, f"{type(error).__name__}: {error}")
             found = self.largest(torch.tensor([_mark([line]), -_mark([line]), 1], dtype=torch.int64))
             if int(found[0]) != -int(found[1]):
