@@ -53,7 +53,7 @@ def moved(written, case, source, target, *options):
     return apart(found, expected, origin)
 
 
-@pytest.mark.parametrize("momentum_dtype", [None, "bf16"])
+@pytest.mark.parametrize("momentum_dtype", [None, "bf16", "int8", "int4"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("target", [FSDP4, FSDP3, FSDP2, WHOLE], ids=str)
 def test_four_ranks_write_and_others_read(written, target, case, momentum_dtype):
