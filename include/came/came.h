@@ -333,9 +333,9 @@ CAME_API came_status came_plan_phase_count(const came_plan* plan, int32_t* count
  * Describes what the ranks of `reduce_group` all-reduce after phase `phase`.
  *
  * After the first phase it begins with presence: of T tensors sharded over this group, in the plan's order, T doubles
- * "has a gradient" and T doubles "has none", 1 or 0.  Where both are above 0 once all-reduced, the ranks do not agree on
- * what is active.  On the host, any later phase then refuses the step.  A plan of one phase, or one for a device, where
- * nothing waits, leaves this comparison to the caller.  A set found_inf changes nothing about presence.
+ * "has a gradient" and T doubles "has none", 1 or 0.  Where both are above 0 once all-reduced, the ranks do not agree
+ * on what is active.  On the host, any later phase then refuses the step.  A plan of one phase, or one for a device,
+ * where nothing waits, leaves this comparison to the caller.  A set found_inf changes nothing about presence.
  */
 CAME_API came_status came_plan_reduction(const came_plan* plan, int32_t phase, int32_t reduce_group,
                                          came_reduction* reduction);
