@@ -77,6 +77,7 @@ class Side:
     """One optimizer of a case with its parameters."""
 
     between = 0  # roundings of a parameter before the last one
+    makes_state = True  # a step that finds no state, a rate of 0 and gradients of zeros makes state, and does nothing else
 
     def arithmetic(self, tensor):
         a = arithmetic_of(tensor, False)
@@ -170,6 +171,7 @@ class Side:
             before, counts = self.memory(members, plan)
         except ERRORS:
             plan = None  # no layout fits: the step must find that, too
+        idle = self.only_makes_state()
         try:
             self.optimizer.step()
         except ERRORS as error:
@@ -179,8 +181,15 @@ class Side:
         after, new_counts = self.memory(members, plan)
         if grads != [None if p.grad is None else stored(p.grad)[0].tobytes() for p, _ in members]:
             raise Wrong("a gradient was written")
-        self.judge(members, plan, options, step, before, after, counts, new_counts, tally)
+        going = [k for k, (p, _) in enumerate(members) if p.grad is not None and not idle]
+        self.judge(members, going, plan, options, before, after, counts, new_counts, tally)
         return True
+
+    def only_makes_state(self):
+        """Whether the step is there for the state that it makes: none yet, rate 0, gradients of zeros."""
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        grads = [p.grad for p, _ in self.members() if p.grad is not None]
+        return self.makes_state and not any(self.optimizer.state.values()) and set(rates) == {0} and not any(bool(g.any()) for g in grads)
 
     def apply(self, change):
         """Whether the change was refused, with all as it was."""
@@ -201,8 +210,7 @@ class Side:
                 raise Wrong(f"{key[0]} of tensor {key[1]} was written by a call that failed: {type(error).__name__}: {error}")
         return False
 
-    def judge(self, members, plan, options, step, before, after, counts, new_counts, tally):
-        going = [k for k, (p, _) in enumerate(members) if p.grad is not None]
+    def judge(self, members, going, plan, options, before, after, counts, new_counts, tally):
         tensors = [{"shape": list(p.shape), "dtype": str(p.dtype).replace("torch.", "")} for p, _ in members]
         grads = {k: stored(members[k][0].grad) for k in going}
         balls = [oracle.gradient(grads[k], self.arithmetic(tensors[k])) for k in going]
@@ -213,7 +221,7 @@ class Side:
             if k not in going or p.numel() == 0:
                 for name, (array, _) in before[k].items():
                     if array.tobytes() != after[k][name][0].tobytes():
-                        raise Wrong(f"{named}: {name} was written, though it has no gradient")
+                        raise Wrong(f"{named}: {name} was written by a step that passes it over")
                 continue
             factor = oracle.gradient_factor(options[g], 1.0, balls)
             seen = plan.view(k)
@@ -234,6 +242,7 @@ class TorchSide(Side):
     """torch.optim in place of ours: it must satisfy the oracle, or the oracle is wrong.  It decays first, and rounds."""
 
     between = 1
+    makes_state = False
 
     def __init__(self, case):
         super().__init__(case, False)

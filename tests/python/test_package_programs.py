@@ -49,7 +49,8 @@ def test_bf16_weights_with_int8_momentum_learn_and_keep_no_gradient():
     output = output_of("bf16_int8_release.py")
     first, *_, last = losses(output)
     assert last < first / 10
-    assert "state: 1.12 bytes per parameter; gradients left: 0" in output
+    # Vectors, a hundredth of this small model, keep f32.
+    assert "state: 1.14 bytes per parameter; gradients left: 0" in output
 
 
 def test_graph_learns_or_says_why_not():
