@@ -6,7 +6,7 @@ parameters, so the numbers are the same on every rank.
 
 import hashlib
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 import torch.distributed as dist
@@ -48,8 +48,8 @@ def _process_group(mesh: Any, dims: Sequence[int], members: Tuple[int, ...]) -> 
         return whole
     groups = _made.setdefault(whole, {})
     if members not in groups:
-        groups[members] = dist.new_group(list(members), use_local_synchronization=True)
-    return groups[members]
+        groups[members] = ref(dist.new_group(list(members), use_local_synchronization=True))
+    return groups[members]()
 
 
 class Ranks:
@@ -59,7 +59,7 @@ class Ranks:
         meshes = {param.device_mesh: None for param in params}
         self._meshes = sorted(meshes, key=lambda mesh: (mesh.ndim, mesh.mesh.flatten().tolist()))
         self._numbers: Dict[Tuple[int, ...], int] = {}
-        self._groups: List[Any] = []
+        self._groups: List[Any] = []  # weak references: torch holds groups until they are destroyed, and nobody may hold them longer
         self._device = torch.device(self._meshes[0].device_type)
         self._compared: Optional[List[Line]] = None
         self._first: List[Tuple[int, Any]] = []  # groups and reductions of the first phase of the plan that was compared
@@ -73,12 +73,18 @@ class Ranks:
         members = _members(mesh, dims)
         if members not in self._numbers:
             self._numbers[members] = len(self._groups)
-            self._groups.append(_process_group(mesh, dims, members))
+            self._groups.append(ref(_process_group(mesh, dims, members)))
         return self._numbers[members]
+
+    def _group(self, number: int) -> Any:
+        group = self._groups[number]()
+        if group is None:
+            raise RuntimeError("the process group of an optimizer's parameters was destroyed, expected it to live as long as the training")
+        return group
 
     def all_reduce(self, numbers: Tensor, operation: int, group: int) -> None:
         """Combines numbers in place over a reduce group, in the order of the stream."""
-        self._combine(numbers, OPERATIONS[operation], self._groups[group])
+        self._combine(numbers, OPERATIONS[operation], self._group(group))
 
     def _combine(self, numbers: Tensor, operation: Any, group: Any) -> None:
         if numbers.device.type == self._device.type:
@@ -137,7 +143,7 @@ class Ranks:
             numbers[: r.presence] = WITHDRAWN
             if r.count:
                 self.all_reduce(numbers, r.op, group)
-                everyone = dist.get_world_size(self._groups[group]) * WITHDRAWN
+                everyone = dist.get_world_size(self._group(group)) * WITHDRAWN
                 alone = alone or (r.presence > 0 and OPERATIONS[r.op] == dist.ReduceOp.SUM and bool(numbers[0] != everyone))
         return not alone
 
